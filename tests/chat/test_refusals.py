@@ -45,7 +45,8 @@ def who(request: Any) -> Caller | None:
 def app_of(folder: Path, agent: Agent | None = None, **options: Any) -> Any:
     RAN.clear()
     agent = agent or Agent(ScriptedClient([call("wipe", path="/")] * 9), ToolRunner([wipe]))
-    return chat_app(agent, store=f"sqlite:///{folder}/chat.db", authenticate=who, **options)
+    options = {"authenticate": who, **options}
+    return chat_app(agent, store=f"sqlite:///{folder}/chat.db", **options)
 
 
 def wiping(path: str) -> Agent:
@@ -313,6 +314,19 @@ async def test_who_may_not_approve_is_told_so(tmp_path: Path) -> None:
     async with asked_by(app) as (page, path):
         status, told = await page.post(path, {"decision": "approve"})
         assert (status, told["error"]["code"], RAN) == (403, "may_not_approve", [])
+
+
+@each_row("name", ["", " ", "\u200b"])
+async def test_who_has_no_name_may_say_no_but_not_yes(name: str, tmp_path: Path) -> None:
+    """Such as with an `authenticate` that takes a missing header for a name."""
+    app = app_of(tmp_path, wiping("/own/a"), authenticate=lambda _request: Caller(name))
+    async with asked_by(app) as (page, path):
+        for body in (YES, YES | {"arguments": {"path": "/own/b"}}):
+            status, told = await page.post(path, body)
+            assert (status, told["error"]["code"]) == (403, "may_not_approve")
+        assert (await page.post(path, {"decision": "deny"}))[0] == 202
+        await page.ended()
+        assert RAN == []
 
 
 def _below(caller: Caller, asked: ApprovalRequest) -> bool:

@@ -423,6 +423,8 @@ async def check_answer(
     if isinstance(answer, Approve) and request.expired():
         message = "nobody answered in time, so the call does not run: deny it to continue"
         raise ChatError(410, "approval_expired", message)
+    if isinstance(answer, Approve) and not is_seen(answer.by):
+        raise ChatError(403, "may_not_approve", "you have no name, so you may not approve a call")
     if not may_answer(request):
         raise ChatError(403, "may_not_approve", "you may not answer for this call")
     if isinstance(answer, Approve) and answer.for_run and not request.for_run:
