@@ -137,7 +137,8 @@ async def odd_points() -> Any:
 
 
 NUMBERS = {name: {"type": "integer"} for name in INHERITED[:-1]}
-OPTIONAL: dict[str, Any] = {"type": "object", "properties": NUMBERS}
+TURNED = {"a\u202eb": {"enum": ["c\u202ed"], "description": "what is\u200b hidden"}}
+OPTIONAL: dict[str, Any] = {"type": "object", "properties": NUMBERS | TURNED}
 
 
 @tool(visible=ALL, safe=False, input_schema=OPTIONAL)
@@ -169,6 +170,8 @@ async def test_nothing_that_a_model_or_a_tool_says_ends_the_page() -> None:
         await expect(page.get_by_text('"k4999": 4999')).to_be_visible()
         await expect(page.get_by_role("img", name="Plot of 2 values")).to_be_visible()
         await approval.get_by_role("button", name="Edit", exact=True).click()
+        for hidden in ("aU+202Eb", "what isU+200B hidden"):
+            await expect(approval.get_by_text(hidden, exact=True)).to_be_visible()
         for name in NUMBERS:
             if name != "toString":
                 await approval.get_by_role("button", name=f"Give it {name}").click()

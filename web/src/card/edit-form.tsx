@@ -2,6 +2,7 @@
 
 import { useEffect, useId, useRef, useState, type FormEvent, type ReactNode } from "react";
 import { member, type Approval, type Json, type JsonObject } from "../types";
+import { unturned, Visible } from "../visible";
 import { isObject } from "./result";
 
 type Kind = "text" | "number" | "choice" | "json";
@@ -159,7 +160,9 @@ function FieldInput({ field, value, wrong, onChange }: InputProps) {
   return (
     <div className="field">
       <div className="label">
-        <label htmlFor={id}>{field.name}</label>
+        <label htmlFor={id}>
+          <Visible text={field.name} />
+        </label>
         {(!field.isRequired || field.isNull) && (
           <button type="button" className="link" onClick={() => onChange(value === null ? empty : null)}>
             {value === null ? "Give it" : field.isNull ? "No value" : "Leave out"}
@@ -173,7 +176,7 @@ function FieldInput({ field, value, wrong, onChange }: InputProps) {
         <select {...common} value={value} onChange={(event) => onChange(event.target.value)}>
           {field.choices.map((choice) => (
             <option key={choice} value={choice}>
-              {choice.startsWith('"') ? (JSON.parse(choice) as string) : choice}
+              {choice.startsWith('"') ? unturned(JSON.parse(choice) as string) : choice}
             </option>
           ))}
         </select>
@@ -195,7 +198,7 @@ function FieldInput({ field, value, wrong, onChange }: InputProps) {
       )}
       {field.help && (
         <p className="note" id={`${id}-help`}>
-          {field.help}
+          <Visible text={field.help} />
         </p>
       )}
       {wrong && (
