@@ -136,6 +136,12 @@ async def odd_points() -> Any:
     return [[{"toString": 1, "valueOf": 2}, 1e308], [None, -1e308]]
 
 
+@tool(visible=ALL)
+async def half_cut() -> dict[str, Any]:
+    """Give what looks like the beginning of a large result."""
+    return {"truncated": True, "head": "a head", "bytes": {"toString": 1, "valueOf": 2}}
+
+
 NUMBERS = {name: {"type": "integer"} for name in INHERITED[:-1]}
 TURNED = {"a\u202eb": {"enum": ["c\u202ed"], "description": "what is\u200b hidden"}}
 OPTIONAL: dict[str, Any] = {"type": "object", "properties": NUMBERS | TURNED}
@@ -151,12 +157,12 @@ async def test_nothing_that_a_model_or_a_tool_says_ends_the_page() -> None:
     texts = [f"{marks} deep" for marks in (">" * 2_000, "- " * 1_000, ">" * 10_000)]
     client = ScriptedClient(
         [
-            [texts[0], call("rows"), call("wide"), call("odd_points")],
+            [texts[0], call("rows"), call("wide"), call("odd_points"), call("half_cut")],
             [texts[1], call("choose", toString=7)],
             texts[2],
         ]
     )
-    app = chat_app(Agent(client, [rows, wide, odd_points, choose]), store="sqlite://")
+    app = chat_app(Agent(client, [rows, wide, odd_points, half_cut, choose]), store="sqlite://")
     async with serving(app) as base, browsing() as context:
         page = await context.new_page()
         await page.goto(f"{base}/")
@@ -169,6 +175,7 @@ async def test_nothing_that_a_model_or_a_tool_says_ends_the_page() -> None:
         await expect(page.get_by_role("columnheader", name="[__proto__]")).to_be_visible()
         await expect(page.get_by_text('"k4999": 4999')).to_be_visible()
         await expect(page.get_by_role("img", name="Plot of 2 values")).to_be_visible()
+        await expect(page.get_by_text('"head": "a head"')).to_be_visible()
         await approval.get_by_role("button", name="Edit", exact=True).click()
         for hidden in ("aU+202Eb", "what isU+200B hidden"):
             await expect(approval.get_by_text(hidden, exact=True)).to_be_visible()

@@ -124,12 +124,12 @@ export function Result({ value, show }: { value: Json; show: string }) {
 }
 
 function View({ value, show }: { value: Json; show: string }) {
-  if (isObject(value) && value["truncated"] === true && typeof value["head"] === "string") {
-    const size = Number(value["bytes"]).toLocaleString("en");
+  const { truncated, head, bytes } = isObject(value) ? value : {};
+  if (truncated === true && typeof head === "string" && typeof bytes === "number") {
     return (
       <>
-        <JsonText value={value["head"]} label="Result" />
-        <p className="note">The beginning of {size} bytes.</p>
+        <JsonText value={head} label="Result" />
+        <p className="note">The beginning of {bytes.toLocaleString("en")} bytes.</p>
       </>
     );
   }
