@@ -70,6 +70,40 @@ def test_letters_by_their_numbers_in_a_whole_body(spell: Any, indent: int | None
     assert json.loads(kept) == {"choices": [{"content": "a [key], b"}], "n": 1}
 
 
+EVENTS: dict[str, Any] = {
+    "openai-chat": lambda at, text: {
+        "choices": [{"index": 0, "delta": {"tool_calls": [{"index": at, "arguments": text}]}}]
+    },
+    "openai-responses": lambda at, text: {"output_index": at, "delta": text},
+    "item": lambda at, text: {"item_id": f"fc_{at}", "delta": text},
+    "bedrock-converse": lambda at, text: {"contentBlockIndex": at, "delta": {"input": text}},
+    "choices": lambda at, text: {"choices": [{"index": at, "delta": {"content": text}}]},
+}
+
+
+@each_row("form", EVENTS)
+def test_calls_whose_pieces_alternate(form: str) -> None:
+    """Readers join the pieces of each call by its index."""
+    texts = [f"it is {KEY}.", "x" * len(f"it is {KEY}."), f"{KEY}, {KEY}"]
+    events = [
+        EVENTS[form](at, letter)
+        for letters in zip(*(text.ljust(60) for text in texts), strict=True)
+        for at, letter in enumerate(letters)
+    ]
+    body = "".join(f"data: {json.dumps(event)}\n\n" for event in events).encode()
+    lines = b"".join(unspelled([body[:99], body[99:]], [KEY])).decode().split("\n\n")
+    kept = [json.loads(line.removeprefix("data: ")) for line in lines if line]
+    for at, said in enumerate(("it is [key].", texts[1], "[key], [key]")):
+        pieces = [_text_of(event) for event in kept[at :: len(texts)]]
+        assert "".join(pieces).rstrip() == said
+
+
+def _text_of(value: Any) -> str:
+    while isinstance(value, dict | list):
+        value = value[0] if isinstance(value, list) else list(value.values())[-1]
+    return str(value)
+
+
 def test_a_space_as_forms_have_it() -> None:
     secret = 'pa"ss word-77'
     assert b"".join(masked([quote_plus(secret).encode()], [secret])) == b"[key]"

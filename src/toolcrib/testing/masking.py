@@ -303,12 +303,15 @@ _LINE_BREAK = re.compile(
 # Secrets that an answer spells piece by piece, with a few letters in each event of its stream, or
 # with escapes of letters that JSON need not escape.
 #
-# The texts at the same place of all events are joined, as their readers join them.
+# The texts at the same place of all events are joined, as their readers join them: all of them, and
+# those of each index apart, since the events of parallel calls may alternate.
 
 _JSON_LINE = re.compile(
     rb"(?:^|(?<=\r))(?:\xef\xbb\xbf)?(?:data:[ \t]*)?(\{[^\r\n]*\})[ \t]*(?:\r|$)", re.MULTILINE
 )
 _ESCAPED_LETTER = re.compile(rb"\\u00(?:3[0-9]|[46][1-9a-f]|[57][0-9a])", re.IGNORECASE)
+_INDEX = re.compile("(?:.*_)?index|.*Index|item_id")
+"""Names of members that say which of several texts an event continues."""
 _PRELUDE = struct.Struct(">II")  # total length, length of the headers
 _PRELUDE_SIZE, _CRC_SIZE = 12, 4
 
@@ -331,6 +334,8 @@ def unspelled(chunks: list[bytes], secrets: Iterable[str]) -> list[bytes]:
     for event in events:
         for leaf in _leaves(event):
             texts[leaf.path].append(leaf)
+            if leaf.indexes:
+                texts[leaf.path, leaf.indexes].append(leaf)
     touched_ids = {id(event) for leaves in texts.values() for event in _hide(leaves, list(secrets))}
     return changed(chunks, [_replacement_of(event) for event in events if id(event) in touched_ids])
 
@@ -345,10 +350,11 @@ class _LocatedValue(NamedTuple):
 
 
 class _Leaf(NamedTuple):
-    """A text in an event: `holder[key]`."""
+    """A text in an event: `holder[key]`. `indexes` are those of the objects that it is in."""
 
     event: _LocatedValue
     path: tuple[Any, ...]
+    indexes: tuple[Any, ...]
     holder: Any
     key: Any
 
@@ -385,15 +391,20 @@ def _json_value(data: bytes) -> Any:
 
 
 def _leaves(event: _LocatedValue) -> Iterator[_Leaf]:
-    pending: list[tuple[Any, tuple[Any, ...]]] = [(event.value, ())]
+    pending: list[tuple[Any, tuple[Any, ...], tuple[Any, ...]]] = [(event.value, (), ())]
     while pending:
-        holder, path = pending.pop()
-        members = holder.items() if isinstance(holder, dict) else enumerate(holder)
-        for key, value in list(members):
+        holder, path, indexes = pending.pop()
+        members = list(holder.items() if isinstance(holder, dict) else enumerate(holder))
+        indexes += tuple(
+            value
+            for key, value in members
+            if isinstance(key, str) and isinstance(value, int | str) and _INDEX.fullmatch(key)
+        )
+        for key, value in members:
             if isinstance(value, str):
-                yield _Leaf(event, (*path, key), holder, key)
+                yield _Leaf(event, (*path, key), indexes, holder, key)
             elif isinstance(value, dict | list):
-                pending.append((value, (*path, key)))
+                pending.append((value, (*path, key), indexes))
 
 
 def _hide(leaves: list[_Leaf], secrets: list[str]) -> Iterator[_LocatedValue]:
