@@ -347,6 +347,18 @@ def test_a_place_that_cannot_be_one_is_named(tmp_path: Path, name: str) -> None:
         read_lock(tmp_path / name)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="no pipes in folders")
+def test_a_device_or_a_pipe_is_not_replaced(tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    for path in (pipe, link):
+        with pytest.raises(SourceError, match=r"cannot be written.*not a regular file"):
+            write_lock(Lock({}), path)
+        assert path.is_fifo()
+    assert sorted(tmp_path.iterdir()) == [link, pipe]
+
+
 def test_a_link_to_itself_is_read_as_an_error_and_written_over(tmp_path: Path) -> None:
     link = tmp_path / "toolcrib.lock"
     link.symlink_to(link)

@@ -162,9 +162,11 @@ def _check_exchange(path: Path, index: int, exchange: Exchange) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Raise SourceError if `write` could not write a file. Nothing is changed."""
+    """Raise SourceError if `write` could not write a file, or would replace what is none (a device).
+    Nothing is changed."""
     folder = next(parent for parent in path.absolute().parents if parent.exists())
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+    is_other = path.exists() and not path.is_file()
+    if is_other or not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise SourceError(f"{path} cannot be written: a file cannot be created there")
 
 

@@ -292,11 +292,13 @@ def read_lock(path: str | Path) -> Lock:
 def write_lock(lock: Lock, path: str | Path) -> None:
     """Write the file atomically: a temporary file next to it is renamed.
 
-    Raises SourceError if it cannot be written.
+    Raises SourceError if it cannot be written, and for a device or a pipe, which is not replaced.
     """
     temporary_file: Path | None = None
     try:
         target = Path(os.path.realpath(path))  # keep a symbolic link
+        if target.exists() and not target.is_file():
+            raise SourceError(f"{path}: the lock cannot be written (it is not a regular file)")
         handle, name = tempfile.mkstemp(
             prefix=f".{target.name}.", suffix=".part", dir=target.parent
         )
