@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -249,19 +249,22 @@ def leaves_out(request: str, arguments: JsonObject) -> bool:
     """Return whether a number or a quotation of the request is missing in the arguments, or only a
     part of a number is there."""
     request_tokens, arguments_json = tokens(request), json.dumps(arguments, ensure_ascii=False)
-    used_numbers = {number_of(t.text) for t in tokens(arguments_json) if t.kind == "number"}
-    folded_json = arguments_json.casefold()
+    used_tokens, folded_json = tokens(arguments_json), arguments_json.casefold()
+    used_numbers = {number_of(t.text) for t in used_tokens if t.kind == "number"}
+    used_texts = {t.text for t in used_tokens}
     misses_number = any(
         (number_of(t.text) not in used_numbers and t.text not in folded_json)
         or _is_changed(request_tokens, index, folded_json)
+        or _has_other_suffix(request_tokens, index, used_texts)
         for index, t in enumerate(request_tokens)
         if t.kind == "number"
     )
     return misses_number or any(t.quote and t.text not in folded_json for t in request_tokens)
 
 
-_SIGNS = frozenset(("minus", "negative"))
+_SIGNS = frozenset(("minus", "negative", "\N{MINUS SIGN}"))
 _SCALES = frozenset(("half", "dozen", "hundred", "thousand", "million", "billion"))
+_SUFFIX = r"[kmbt]|mn|mio|bn|e-?\d*|x[\da-f]*"  # as in 30k, 2mn, 1e3, 0x10
 
 
 def _is_changed(request_tokens: Sequence[Token], index: int, folded_json: str) -> bool:
@@ -277,6 +280,20 @@ def _is_changed(request_tokens: Sequence[Token], index: int, folded_json: str) -
     following = range(index + 1, min(index + 4, len(request_tokens)))
     scale_index = next((i for i in following if texts[i] in _SCALES), index)
     return scale_index > index and " ".join(texts[index : scale_index + 1]) not in folded_json
+
+
+def _has_other_suffix(
+    request_tokens: Sequence[Token], index: int, used_texts: Collection[str]
+) -> bool:
+    """Return whether what is written onto a number changes it, as in "30k" or "1e3", and is not in
+    the arguments, as a unit would be."""
+    number, *following = request_tokens[index : index + 2]
+    return any(
+        word.start == number.end
+        and re.fullmatch(_SUFFIX, word.text) is not None
+        and word.text not in used_texts
+        for word in following
+    )
 
 
 _OWNER = r"['’]s(?= |$)"
