@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from io import BytesIO
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -311,6 +312,14 @@ class TestReal:
                 held = weakref.ref(needle_at(path))
             assert held() is None
             assert needle_at(path)._loaded is None  # until it is asked again
+
+    def test_a_call_that_is_too_long_to_be_read_is_unlikely(self, real: LocalClient) -> None:
+        del real
+        calls: list[JsonObject] = [{"number": "7" * 200_000}, {"number": "12"}]
+        definition = track_parcel.get_definition()
+        long, short = needle_at(model_path(NEEDLE)).calls("where is parcel 12", definition, calls)
+        assert long == [-inf]
+        assert min(short) > -inf
 
     async def test_without_it_the_first_part_answers(
         self, real: LocalClient, monkeypatch: pytest.MonkeyPatch

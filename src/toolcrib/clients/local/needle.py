@@ -15,6 +15,7 @@ import tarfile
 import weakref
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from math import inf
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -31,6 +32,9 @@ from toolcrib.values.json import JsonObject, JsonValue, encodable
 _END, _CALL, _TOOLS = 1, 4, 5
 _MOST_INPUT_TOKENS = 1024
 _MOST_OUTPUT_TOKENS = 96
+_MOST_READ_TOKENS = 512
+"""The tokens of the longest call that is weighed, since memory grows with their square."""
+
 _MOST_TRIED_TOKENS = 400
 """How many of the likeliest tokens are tried until one is allowed."""
 
@@ -59,7 +63,10 @@ class Needle:
     def calls(
         self, request: str, tool: ToolDefinition, candidates: Sequence[JsonObject]
     ) -> list[list[float]]:
-        """Return for each call the log-likelihoods of the tokens of its arguments."""
+        """Return for each call the log-likelihoods of the tokens of its arguments.
+
+        A call that is too long to be read is as unlikely as can be.
+        """
         if not candidates:
             return []
         start = _start(tool)
@@ -69,11 +76,14 @@ class Needle:
                 model.ids(f"{start}{_OPENING}{_json(arguments)}}}]") for arguments in candidates
             ]
             scores = model.scores(
-                model.read(request, [_description(tool, with_samples=True)]), rows
+                model.read(request, [_description(tool, with_samples=True)]),
+                [row[:_MOST_READ_TOKENS] for row in rows],
             )
             start_ids = model.ids(start)
         return [
-            score[_shared_length(start_ids, row) :] or [0.0]
+            [-inf]
+            if len(row) > _MOST_READ_TOKENS
+            else score[_shared_length(start_ids, row) :] or [0.0]
             for score, row in zip(scores, rows, strict=True)
         ]
 
