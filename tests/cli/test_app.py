@@ -9,6 +9,7 @@ import os
 import re
 import runpy
 import shlex
+import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError
@@ -385,6 +386,18 @@ def test_the_help_of_a_command_ends_with_examples_that_it_takes(
         assert example in shown
         words = shlex.split(example)
         assert parsed(words[words.index("toolcrib") + 1 :]) == path
+
+
+@pytest.mark.parametrize("words", [["providers"], ["--help"]])
+def test_an_unknown_width_hides_nothing(words: list[str]) -> None:
+    child = subprocess.run(
+        [sys.executable, "-m", "toolcrib", *words],
+        env={**os.environ, "COLUMNS": "0"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert len(child.stdout.split()) > 20
 
 
 def test_the_paragraphs_of_a_help_fill_its_lines(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import re
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -48,6 +49,8 @@ from toolcrib.values.run import (
     limit_text,
 )
 
+if os.environ.get("COLUMNS") == "0":  # the width is not known, but rich would print nothing
+    del os.environ["COLUMNS"]
 out = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
