@@ -173,8 +173,9 @@ _DEPTH = 100
 class WithFeedback:
     """Scores like `scorer`, and raises the scores of tools that served similar requests.
 
-    With a score `s` and a nudge `n`, both in 0..1, the tool has `s + (1 - s) * n`. If nothing was
-    learned from similar requests, the hits are those of `scorer`.
+    With a score `s` and a nudge `n`, both in 0..1, the tool has `s + (1 - s) * n`. The `s` of a tool
+    that is not among the scorer's best 100 counts as 0. If nothing was learned from similar
+    requests, the hits are those of `scorer`.
     """
 
     @names_wrong_types
