@@ -143,8 +143,11 @@ def test_a_terminal_is_shown_nothing_to_act_upon(
     rows = [{"name": "a\x1b[2Jb\nc", "description": "letter \x1b[31m"}]
     path = tmp_path / "odd.jsonl"
     path.write_text(json.dumps(rows[0]), encoding="utf-8")
-    assert run(["pick", "letter \x1b[2J", "--tools", str(path), "--explain"]) == 0
-    assert "\x1b" not in capsys.readouterr().out
+    for options in ([], ["--explain"]):
+        assert run(["pick", "letter \x1b[2J", "--tools", str(path), *options]) == 0
+        shown_text = capsys.readouterr().out
+        assert "\x1b" not in shown_text
+        assert not [line for line in shown_text.splitlines() if line.strip().startswith("c")]
 
 
 def test_scorers_are_completed_in_a_shell(

@@ -83,6 +83,23 @@ def test_a_terminal_is_not_at_the_mercy_of_a_description(check: Check) -> None:
         assert "\u202e" not in result.out
 
 
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_no_text_of_a_tool_is_a_line_of_the_report(
+    check: Check, monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    name = "a\n9 tools: no findings"
+    rows = [
+        {"name": name, "input_schema": {}},
+        {"name": "ok", "input_schema": {"type": "object", "properties": {name: {"maxLenght": 3}}}},
+    ]
+    Path("evil.json").write_text(json.dumps(rows), encoding="utf-8")
+    monkeypatch.setattr(out, "_force_terminal", is_terminal)
+    monkeypatch.setattr(out, "_width", 300)
+    lines = check("evil.json").out.splitlines()
+    assert sum(r"a\n9 tools" in line for line in lines) >= 4
+    assert not [line for line in lines if "9 tools" in line.replace(r"a\n9 tools", "")]
+
+
 def test_json_is_one_value_with_every_finding(check: Check) -> None:
     result = check("--tools", "broken.json", "--provider", "gemini", "--json")
     value = json.loads(result.out)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -122,7 +124,16 @@ def test_a_lock_that_is_none_fails_the_check_and_is_written_anew(lock: Lock, tex
     assert lock("--check").code == 0
 
 
-@pytest.mark.parametrize("text", ['{"name": "my-page"}', "[tool.x]\n", "\0"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "my-page"}',
+        "[tool.x]\n",
+        "\0",
+        '{"needs": "toolcrib_lock"}',
+        "see toolcrib_lock: 3",
+    ],
+)
 def test_a_file_that_never_was_a_lock_is_not_written_over(lock: Lock, text: str) -> None:
     Path("package.json").write_text(text, encoding="utf-8")
     result = lock("--file", "package.json")
@@ -134,6 +145,14 @@ def test_a_file_that_never_was_a_lock_is_not_written_over(lock: Lock, text: str)
 def test_a_folder_is_no_lock(lock: Lock) -> None:
     Path("folder").mkdir()
     assert "it is not a lock" in lock("--file", "folder").err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pipes in folders")
+def test_a_pipe_is_no_lock(lock: Lock) -> None:
+    os.mkfifo("pipe")
+    for options in ([], ["--check"]):
+        result = lock("--file", "pipe", *options)
+        assert (result.code, result.err) == (2, "toolcrib: pipe: it is a pipe, not a file\n")
 
 
 def test_a_folder_that_is_not_there(lock: Lock) -> None:

@@ -182,15 +182,15 @@ def test_headers_before_a_body_are_no_body(
         assert err.endswith("remove them, and keep only the body\n")
 
 
-def test_a_call_is_one_line_whatever_its_name(
+def test_a_call_is_one_line_whatever_it_says(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    function = {"name": "f\nfinish: stop", "arguments": "{}"}
+    function = {"name": "f\nfinish: stop", "arguments": '{"a":\n1}'}
     message = {"tool_calls": [{"id": "1", "function": function}]}
     file = conversation(
         tmp_path, {"choices": [{"message": message, "finish_reason": "tool_calls"}]}
     )
-    assert decoded(capsys, file)[:2] == (0, "f\\nfinish: stop {}\n")
+    assert decoded(capsys, file)[:2] == (0, 'f\\nfinish: stop {"a":\\n1}\n')
 
 
 def test_stdin_is_read(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

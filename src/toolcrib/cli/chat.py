@@ -46,7 +46,7 @@ from toolcrib.cli.options import (
     store_of_runs,
     with_open,
 )
-from toolcrib.cli.render import Screen, err, print_json, printable
+from toolcrib.cli.render import Screen, err, one_line, print_json, printable
 from toolcrib.clients import Transport, client_for
 from toolcrib.clients.local import NEEDLE, is_installed
 from toolcrib.clients.providers import PROVIDERS
@@ -356,7 +356,7 @@ def _converse(terminal: _Terminal, open_turns: list[Turn]) -> int:
         except KeyboardInterrupt:
             continue
         except ToolcribError as error:
-            err.print(f"toolcrib: {printable(str(error))}")
+            err.print(f"toolcrib: {one_line(str(error))}")
             exit_code = 1
             state = error.state if isinstance(error, ClientError) else None
             failed_state = state if isinstance(state, RunState) else None

@@ -26,7 +26,7 @@ from toolcrib.cli.options import (
     as_options,
     load_for_picking,
 )
-from toolcrib.cli.render import err, out, print_json, printable
+from toolcrib.cli.render import err, one_line, out, print_json, printable
 from toolcrib.errors import PickError, SourceError, no_such
 from toolcrib.pick import SCORERS, PickOptions, PickResult, explain_pick, pick_tools
 from toolcrib.pick.evaluation import (
@@ -155,7 +155,7 @@ def _show_results(results: list[PickResult]) -> None:
     table = Table("score", "tool", "why", box=None, pad_edge=False)
     for result in results:
         table.add_row(
-            f"{result.score:.3f}", printable(result.definition.name), printable(result.reason or "")
+            f"{result.score:.3f}", one_line(result.definition.name), one_line(result.reason or "")
         )
     out.print(table)
 

@@ -206,13 +206,13 @@ def show(run: RunArgument, *, store: StoreOption = RUNS, as_json: JsonOption = F
         print_json({**_run_summary(stored_run), **to_plain(details)})
         return
     out.print(
-        printable(f"{stored_run.id}: {stored_run.status} {stored_run.reason}".rstrip()),
+        one_line(f"{stored_run.id}: {stored_run.status} {stored_run.reason}".rstrip()),
         style="bold",
     )
     for record in state.records:
         out.print(call_line(record))
     for record in unknown_calls:
-        out.print(printable(f"outcome unknown: {record.name}, call {record.id}"))
+        out.print(one_line(f"outcome unknown: {record.name}, call {record.id}"))
     for request in pending:
         show_request(request)
     if stored_run.text:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,6 +36,7 @@ from toolcrib.cli.options import (
     UnusableError,
     WhereArgument,
     approver,
+    check_no_pipe,
     each_source,
     exception_hook,
     given_once,
@@ -75,6 +77,7 @@ _NARROW = 40
 _Row: TypeAlias = tuple[Finding, list[str]]
 _STYLES = {"refused": "red", "lost": "yellow", "doubtful": "cyan"}
 LOCK_FILE = "toolcrib.lock"
+_MARK_KEY = re.compile(rf'^[ \t{{]*"{MARK}"[ \t]*:'.encode(), re.MULTILINE)
 _MOST_TRUST_LINES = 10  # lines that each trust one tool
 
 app = typer.Typer(no_args_is_help=True, help="List, show, check and lock the tools of a catalog.")
@@ -293,14 +296,14 @@ def show_trust(imported: Mapping[str, Imported]) -> None:
 def _show_findings(findings: list[Finding]) -> None:
     """Print a table on a terminal, and a line for each row in a file or on a narrow terminal."""
     for tool, tool_findings in groupby(findings, key=lambda finding: finding.tool):
-        out.print(Text(printable(tool) or "all tools together", style="bold"))
+        out.print(Text(one_line(tool) or "all tools together", style="bold"))
         rows = _merged(tool_findings)
         if out.is_terminal and out.width >= _NARROW:
             out.print(_table(rows))
             continue
         for finding, providers in rows:
             place = _place_and_providers(finding, providers)
-            message = printable(finding.message).replace("\n", " ")
+            message = one_line(finding.message)
             out.print(f"  {finding.effect} {finding.rule}: {message}{place and f' ({place})'}")
 
 
@@ -310,7 +313,7 @@ def _table(rows: list[_Row]) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for finding, providers in rows:
-        text = Text(printable(finding.message))
+        text = Text(one_line(finding.message))
         place = _place_and_providers(finding, providers)
         if place:
             text.append(f"\n{place}", style="dim")
@@ -349,7 +352,7 @@ def _as_one_row(rows: list[_Row]) -> _Row:
 def _place_and_providers(finding: Finding, providers: list[str]) -> str:
     """Return the place of a finding and the providers that it is about."""
     provider_names = "every provider" if len(providers) == len(FORMS) else ", ".join(providers)
-    return "  ".join(part for part in (printable(finding.pointer), provider_names) if part)
+    return "  ".join(part for part in (one_line(finding.pointer), provider_names) if part)
 
 
 def _counts(findings: list[Finding]) -> dict[str, int]:
@@ -388,6 +391,8 @@ def lock(
 
     With --check, a missing or damaged lock file is a failure, too.
     """
+    if file.exists():
+        check_no_pipe(file)
     new_lock = lock_catalog(load_catalog(given_once(where, tools)))
     old_lock = read_lock(file) if check else _earlier_lock(file)
     changes = (old_lock or Lock({})).changes_to(new_lock)
@@ -417,7 +422,7 @@ def _earlier_lock(file: Path) -> Lock | None:
                 f"{file}: it is not a lock file of toolcrib, so it is not overwritten: name "
                 "another --file"
             ) from None
-        err.print(printable(f"the old lock file is ignored: {error}"))
+        err.print(one_line(f"the old lock file is ignored: {error}"))
         return None
 
 
@@ -427,12 +432,12 @@ def _resembles_lock(file: Path) -> bool:
         text = file.read_bytes()
     except OSError:
         return False
-    return not text.strip() or MARK.encode() in text
+    return not text.strip() or _MARK_KEY.search(text) is not None
 
 
 def _show_changes(changes: list[Change], new_lock: Lock, file: Path, *, check: bool) -> None:
     for change in changes:
-        out.print(printable(str(change)))
+        out.print(one_line(str(change)))
     tools = f"{len(new_lock.tools)} tool{'' if len(new_lock.tools) == 1 else 's'}"
     if check:
         verdict = "not as locked" if changes else "as locked"

@@ -144,8 +144,8 @@ def decode(
         code = call.fault.code if call.fault else ErrorCode.TRUNCATED
         state = "" if call.complete else f"  ({code}: never runs)"
         name = one_line(call.name)
-        out.print(f"{name} {shortened(printable(call.arguments))}{state}")
-    err.print(f"finish: {reply.finish} (the provider said {printable(str(reply.provider_finish))})")
+        out.print(f"{name} {shortened(one_line(call.arguments))}{state}")
+    err.print(f"finish: {reply.finish} (the provider said {one_line(str(reply.provider_finish))})")
 
 
 def _detected_wire(body: bytes) -> str:
