@@ -475,6 +475,18 @@ async def test_no_key_is_needed_while_it_replays(
     assert os.environ[variable] == "mine"
 
 
+def test_no_key_is_needed_until_the_last_of_several_has_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    first, second = (cassette(tmp_path / name, record="none") for name in ("a.json", "b.json"))
+    with contextlib.ExitStack() as stack:
+        with first:
+            stack.enter_context(second)
+        OpenAIClient("m", transport=second)
+    assert "OPENAI_API_KEY" not in os.environ
+
+
 async def test_no_credentials_are_needed_while_it_replays(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

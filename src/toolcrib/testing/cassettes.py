@@ -16,6 +16,7 @@ import math
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -620,6 +621,8 @@ _KEY_VARIABLES = (
     "AWS_BEARER_TOKEN_BEDROCK",
 )
 _PLACEHOLDER = "replay"
+_placeholder_uses = Counter[str]()
+"""How many replaying cassettes need the placeholder of each variable."""
 
 
 @names_wrong_types
@@ -694,9 +697,13 @@ class Cassette:
             return self
         self._state = Player(self.path, read(self._file) if exists else [], self._compare)
         self._placeholders = [
-            name for name in _KEY_VARIABLES if not os.environ.get(name, "").strip()
+            name
+            for name in _KEY_VARIABLES
+            if _placeholder_uses[name] or not os.environ.get(name, "").strip()
         ]
-        os.environ.update(dict.fromkeys(self._placeholders, _PLACEHOLDER))
+        _placeholder_uses.update(self._placeholders)
+        for name in self._placeholders:
+            os.environ[name] = os.environ.get(name, "").strip() or _PLACEHOLDER
         return self
 
     def __exit__(
@@ -714,8 +721,9 @@ class Cassette:
     def discard(self) -> None:
         """End it like a block that failed, without writing anything."""
         self._state = None
+        _placeholder_uses.subtract(self._placeholders)
         for name in self._placeholders:
-            if os.environ.get(name) == _PLACEHOLDER:
+            if not _placeholder_uses[name] and os.environ.get(name) == _PLACEHOLDER:
                 del os.environ[name]
         self._placeholders = []
 
