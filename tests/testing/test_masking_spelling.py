@@ -98,6 +98,22 @@ def test_calls_whose_pieces_alternate(form: str) -> None:
         assert "".join(pieces).rstrip() == said
 
 
+def test_calls_that_are_continued_together_and_apart() -> None:
+    def event(*calls: tuple[int, str]) -> bytes:
+        deltas = [{"index": index, "arguments": piece} for index, piece in calls]
+        return f"data: {json.dumps({'tool_calls': deltas})}\n\n".encode()
+
+    body = b"".join(
+        event((0, letter), (1, other)) if at % 2 else event((0, letter)) + event((1, other))
+        for at, (letter, other) in enumerate(zip(f"a {KEY}", f"{KEY} b", strict=True))
+    )
+    told = ["", ""]
+    for line in filter(None, b"".join(unspelled([body], [KEY])).decode().split("\n\n")):
+        for delta in json.loads(line.removeprefix("data: "))["tool_calls"]:
+            told[delta["index"]] += delta["arguments"]
+    assert told == ["a [key]", "[key] b"]
+
+
 def _text_of(value: Any) -> str:
     while isinstance(value, dict | list):
         value = value[0] if isinstance(value, list) else list(value.values())[-1]

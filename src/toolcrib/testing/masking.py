@@ -335,7 +335,7 @@ def unspelled(chunks: list[bytes], secrets: Iterable[str]) -> list[bytes]:
         for leaf in _leaves(event):
             texts[leaf.path].append(leaf)
             if leaf.indexes:
-                texts[leaf.path, leaf.indexes].append(leaf)
+                texts[leaf.names, leaf.indexes].append(leaf)
     touched_ids = {id(event) for leaves in texts.values() for event in _hide(leaves, list(secrets))}
     return changed(chunks, [_replacement_of(event) for event in events if id(event) in touched_ids])
 
@@ -357,6 +357,11 @@ class _Leaf(NamedTuple):
     indexes: tuple[Any, ...]
     holder: Any
     key: Any
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The path without places in lists, which change where an event continues several texts."""
+        return tuple(part for part in self.path if isinstance(part, str))
 
 
 def _json_lines(body: bytes) -> Iterator[_LocatedValue]:
