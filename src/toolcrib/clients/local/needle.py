@@ -33,7 +33,7 @@ _END, _CALL, _TOOLS = 1, 4, 5
 _MOST_INPUT_TOKENS = 1024
 _MOST_OUTPUT_TOKENS = 96
 _MOST_READ_TOKENS = 512
-"""The tokens of the longest call that is weighed, since memory grows with their square."""
+"""The tokens of the longest call that is weighed. The decoder takes twice as many."""
 
 _MOST_TRIED_TOKENS = 400
 """How many of the likeliest tokens are tried until one is allowed."""
