@@ -210,6 +210,25 @@ def test_a_changed_digest_lapses_the_trust(
     assert lapsed.requires_approval  # the digest that is said decides, whatever the lock has
 
 
+@each_row("prefix", ["", "x_"], ids=["as it was", "renamed in between"])
+def test_the_last_trust_counts_whatever_was_trusted_before(prefix: str, tmp_path: Path) -> None:
+    imported = discover(file_of({"tools": [MCP]}, tmp_path))
+    (right,) = lock_catalog(imported).origins()
+    trusts = [
+        kind(digest, untrusted_output=untrusted)
+        for kind in (Trusted, ReadOnly)
+        for digest in (right, "sha256:" + "0" * 64)
+        for untrusted in (True, False)
+    ]
+    name = f"{prefix}read_file"
+    for first, last in product(trusts, trusts):
+        again = imported.trusting({"read_file": first}).prefixed(prefix).trusting({name: last})
+        alone = imported.prefixed(prefix).trusting({name: last})
+        assert lock_catalog(again).tools == lock_catalog(alone).tools
+        assert marks_of(again) == marks_of(alone)
+        assert marks_of(again).requires_approval == (last.digest != right)
+
+
 HINTS = ("readOnlyHint", "destructiveHint", "openWorldHint", "idempotentHint", "title")
 
 

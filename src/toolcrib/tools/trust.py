@@ -92,9 +92,10 @@ def trusted_by(
 ) -> tuple[ToolDefinition, Imported]:
     """Return the definition as the author trusts it, if its digest is the one that was read.
 
-    If it is not, the trust has lapsed: the tool asks as before, and a warning is logged. Raises
-    DefinitionError for a tool that was not imported, for a wrong kind of trust, and for trust
-    without a digest if there is no lock to look it up.
+    If it is not, the trust has lapsed: the tool asks as before anybody trusted it, whatever earlier
+    trust was in force, and a warning is logged. Raises DefinitionError for a tool that was not
+    imported, for a wrong kind of trust, and for trust without a digest if there is no lock to look
+    it up.
     """
     name = definition.name
     if not isinstance(trust, ReadOnly | Trusted):
@@ -118,7 +119,7 @@ def trusted_by(
             imported.origin,
             _claim_note(imported) if imported.otherwise() in read_digests else "",
         )
-        return definition, updated
+        return imported.definition, updated
     own_annotations = imported.own
     annotations = msgspec.structs.replace(
         own_annotations,
