@@ -89,6 +89,38 @@ def toolcrib(
     return command
 
 
+LOUD = """
+import subprocess, sys
+from toolcrib import ALL, tool
+
+def says(text):
+    print(f"print {text}", flush=True)
+    subprocess.run([sys.executable, "-c", f"print('program {text}')"], check=True)
+
+says("loading")
+
+@tool(visible=ALL)
+def loud() -> int:
+    \"\"\"Say something and return a number.\"\"\"
+    says("running")
+    return 7
+"""
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_a_tool_and_its_programs_print_is_not_the_result(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    path = tmp_path / "loud.py"
+    path.write_text(LOUD, encoding="utf-8")
+    code = run(["call", "loud", "--tools", str(path), *(["--json"] if as_json else [])])
+    shown, err = capfd.readouterr()
+    assert (code, json.loads(shown)["result"] if as_json else json.loads(shown)) == (0, 7)
+    for who in ("print", "program"):
+        assert f"{who} loading" in err
+        assert f"{who} running" in err
+
+
 def test_a_call_prints_its_result(toolcrib: Toolcrib) -> None:
     result = toolcrib("call", "calculate", '{"expression": "23*17+5"}')
     assert (result.code, json.loads(result.out), result.err) == (0, {"value": 396}, "")

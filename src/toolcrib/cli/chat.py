@@ -43,6 +43,7 @@ from toolcrib.cli.options import (
     no_terminal,
     rules_in,
     state_key,
+    stdout_on_stderr,
     store_of_runs,
     with_open,
 )
@@ -399,19 +400,22 @@ def _cancel_leftovers(loop: asyncio.Runner) -> None:
         loop.run(cancel_others())
 
 
+def _no_output(*, as_json: bool) -> contextlib.AbstractContextManager[None]:
+    return stdout_on_stderr() if as_json else contextlib.nullcontext()
+
+
 def _answer(terminal: _Terminal, turn: Turn) -> RunResult:
     loop, as_json = terminal.loop, terminal.as_json
     is_first = terminal.model == "local" and not terminal.session.messages
     screen = Screen("loading the embedded model …" if is_first else "thinking …")
     show = (lambda _event: None) if as_json else screen.show  # then only the end is printed
     terminal.asker.screen = None if as_json else screen
-    no_output = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
     is_interrupted = False
     try:
-        with no_output:  # a tool's own output is not part of the one JSON value
+        with _no_output(as_json=as_json):  # a tool's own output is no part of the one JSON value
             result = loop.run(turn.run(show))
     except KeyboardInterrupt:
-        with no_output:
+        with _no_output(as_json=as_json):
             _cancel_leftovers(loop)
             loop.run(turn.rest(show))
             if not as_json:

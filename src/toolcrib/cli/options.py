@@ -195,6 +195,19 @@ _SILENT = 3.0  # seconds until a person at a terminal is told that a server is w
 _OPENAPI_PREFIX = "openapi:"
 
 
+@contextlib.contextmanager
+def stdout_on_stderr() -> Iterator[None]:
+    """Send what other code prints to stderr, and what programs print that it starts."""
+    with ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        with contextlib.suppress(OSError):  # stdout or stderr may be closed
+            own_stdout = os.dup(1)
+            stack.callback(os.close, own_stdout)
+            os.dup2(2, 1)
+            stack.callback(os.dup2, own_stdout, 1)
+        yield
+
+
 def exception_hook() -> ExceptionHook | None:
     """With `--debug`, return a hook that prints the traceback of an exception in a tool; else None."""
 
@@ -293,7 +306,7 @@ def search_beside(where: str) -> None:
 def _load_checked(where: str, load: Callable[[], Catalog]) -> Catalog:
     """Load tools; what they print goes to stderr. Raises UnusableError if there are none."""
     try:
-        with contextlib.redirect_stdout(sys.stderr):
+        with stdout_on_stderr():
             catalog = load()
     except SourceError as error:
         raise UnusableError(f"--tools {error}") from error

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, get_args
@@ -36,6 +35,7 @@ from toolcrib.cli.options import (
     check_url,
     one_of,
     search_beside,
+    stdout_on_stderr,
     with_open,
 )
 from toolcrib.cli.render import (
@@ -461,7 +461,7 @@ def _agents(where: str) -> dict[str, Agent]:
         raise UnusableError(f"--agents {source}: there is no such file")
     search_beside(source)
     try:
-        with redirect_stdout(sys.stderr):
+        with stdout_on_stderr():
             module = module_at(source)
     except SourceError as error:
         raise SourceError(f"--agents {error}") from error

@@ -44,6 +44,7 @@ from toolcrib.cli.options import (
     log_to_write,
     names_to_try,
     no_terminal,
+    stdout_on_stderr,
 )
 from toolcrib.cli.render import (
     err,
@@ -478,7 +479,7 @@ def call(
     # The id becomes the idempotency key: the same command, given twice, makes two calls.
     tool_call = ToolCall(f"call_{os.urandom(8).hex()}", tool, text)
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # a tool's own output is not its result
+        with stdout_on_stderr():  # a tool's own output is not its result
             outcome = asyncio.run(_run_call(runner, tool_call, log))
     except KeyboardInterrupt:
         if not (as_json and memory_sink.records):
