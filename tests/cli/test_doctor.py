@@ -104,6 +104,17 @@ def test_nothing_is_said_of_what_is_not_here(capsys: pytest.CaptureFixture[str])
     assert who_answers("openai:gpt-5\x1b[2J") == "openai:gpt-5\\x1b[2J answers."
 
 
+def test_a_model_of_a_server_is_not_a_line_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "llama\nkeys:\n  openai: set"
+    with serving({"/api/tags": json.dumps({"models": [{"name": name}]}).encode()}) as address:
+        monkeypatch.setenv("OLLAMA_HOST", address)
+        assert "\n" not in who_answers("local")
+        assert run(["doctor"]) == 0
+    assert r"Ollama: ollama:llama\nkeys:\n  openai: set" in capsys.readouterr().out
+
+
 @each_row("body", [b"<html>", b"[]", b'{"models": 3}', b'{"models": [3]}', b"{"])
 def test_another_server_is_none_of_models(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving({"/api/tags": body}) as address:

@@ -222,7 +222,7 @@ def who_answers(model: str) -> str:
     """Return a line that says which model answers. For the embedded one, it also names available
     others, which are never asked."""
     if model != "local":
-        return f"{printable(model)} answers."
+        return f"{one_line(model)} answers."
     others = [f"{provider}:MODEL" for provider in found_keys()]
     others += [name for server in found_servers() for name in server.models]
     text = "The embedded model answers."
@@ -231,7 +231,7 @@ def who_answers(model: str) -> str:
     if not others:
         return text
     more_note = f" and {len(others) - _MOST_LISTED} more" if len(others) > _MOST_LISTED else ""
-    listed = " or ".join(printable(name) for name in others[:_MOST_LISTED])
+    listed = " or ".join(one_line(name) for name in others[:_MOST_LISTED])
     return f"{text} Also available: --model {listed}{more_note} (toolcrib doctor)."
 
 

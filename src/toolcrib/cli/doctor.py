@@ -24,7 +24,7 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
 from toolcrib.cli.options import DATABASE, JsonOption
-from toolcrib.cli.render import err, out, print_json, printable
+from toolcrib.cli.render import err, one_line, out, print_json
 from toolcrib.clients.local import NEEDLE, Step, is_installed, model_path
 from toolcrib.clients.local import install as fetch
 from toolcrib.clients.providers import KEYS, OLLAMA_URL
@@ -91,7 +91,7 @@ def doctor(*, as_json: JsonOption = False) -> None:
     for title, content in report.items():
         out.print(f"{title.replace('_', ' ')}:")
         for line in _item_lines(content):
-            out.print(f"  {printable(line)}")
+            out.print(f"  {one_line(line)}")
 
 
 def _report() -> dict[str, Any]:
