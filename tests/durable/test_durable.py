@@ -429,6 +429,26 @@ async def test_no_thread_that_is_waited_for_at_the_end_sleeps_long(
     assert max(slept) <= 0.1
 
 
+async def test_a_worker_that_stops_takes_no_threads_from_the_rest_of_the_program(
+    file: str, tmp_path: Path
+) -> None:
+    over = False
+
+    async def goes_on() -> int:
+        done = 0
+        while not over:
+            await asyncio.to_thread(time.sleep, 0.001)
+            done += 1
+        return done
+
+    rest = [asyncio.create_task(goes_on()) for _ in range(20)]  # more than there are threads
+    async with DurableAgents(file, {"desk": desk(tmp_path)}) as worker:
+        run_id = await worker.start("desk", PROMPT)
+        await worker.result(run_id)
+    over = True
+    assert all(await asyncio.gather(*rest))
+
+
 async def test_what_cannot_be_meant_is_named(file: str, tmp_path: Path) -> None:
     with pytest.raises(ToolcribError, match="agent 'bare' needs a state_key"):
         DurableAgents(file, {"bare": Agent(Model("Hi."))})

@@ -535,6 +535,8 @@ class Engine:
             )
             library.DBOS.listen_queues(self._queues)
             library.DBOS.launch()
+            instance = library._dbos._get_dbos_instance()  # noqa: SLF001  it has no public way
+            instance._shared_executor_field = _Threads(instance._executor)  # noqa: SLF001
             options = {"worker_concurrency": self._slots, "polling_interval_sec": _POLL}
             for queue in self._queues:
                 await library.DBOS.register_queue_async(
@@ -607,8 +609,6 @@ class Engine:
             self._is_working = False
             await asyncio.to_thread(dbos().DBOS.destroy)
             _current_work.clear()
-            # DBOS had replaced the loop's executor with its own, and has closed it
-            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
         if self._client is not None:
             self._client.destroy()
             self._client = None
@@ -633,6 +633,18 @@ class Engine:
         """
         if engine is not self._database:
             raise ToolcribError("the engine of durable runs was closed")
+
+
+class _Threads(ThreadPoolExecutor):
+    """The threads of the event loop in which an engine works, in place of those of DBOS.
+
+    DBOS replaces the loop's threads by its own `executor`. When the engine is closed, that would
+    refuse what the rest of the program gives to a thread, and cancel what it has given before.
+    """
+
+    def __init__(self, executor: ThreadPoolExecutor) -> None:
+        super().__init__()
+        self.executor = executor  # by which DBOS knows that this one is in use
 
 
 async def _all_returned(pool: Any) -> None:
