@@ -6,9 +6,11 @@ import asyncio
 import math
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from audit.audit_helpers import record, write_calls
 from rows import each_row
@@ -300,3 +302,19 @@ async def test_a_database_that_accepts_no_writes_is_found_when_it_is_opened(
             with pytest.raises(UnreachableError, match=r"this user may not|it accepts no writes"):
                 await other.open()
             assert len(await other.entries()) == 2 * entries
+
+
+async def test_a_log_that_cannot_be_read_in_time_is_not_said_to_be_changed(
+    postgres: Callable[[], str],
+) -> None:
+    """Another program holds a table for longer than a statement may take."""
+    url = postgres()
+    async with AuditLog(url) as log:
+        await write_calls(log, range(1))
+    hurried = f"{url}?options=-c%20statement_timeout%3D100"
+    async with AuditLog(hurried) as log:
+        with psycopg.connect(url.replace("+psycopg", "")) as other:
+            other.execute("LOCK TABLE audit_entries IN ACCESS EXCLUSIVE MODE")
+            with pytest.raises(UnreachableError, match="57014"):
+                await log.verify()
+        assert (await log.verify()).ok

@@ -722,11 +722,16 @@ async def test_what_a_database_refuses_is_not_said_to_be_out_of_reach(
         ("53100", UnreachableError),
         ("28P01", UnreachableError),
         ("3D000", UnreachableError),
+        ("3F000", UnreachableError),
         ("42501", UnreachableError),
+        ("25P04", UnreachableError),
+        ("40001", UnreachableError),
+        ("40P01", UnreachableError),
+        ("57014", UnreachableError),
+        ("58030", UnreachableError),
         ("23505", SourceError),
         ("23503", SourceError),
-        ("40001", SourceError),
-        ("57014", SourceError),
+        ("25P02", SourceError),
         ("P0001", SourceError),
         ("42P01", SourceError),
     ],
@@ -738,6 +743,34 @@ def test_an_sqlstate_says_whether_a_server_is_out_of_reach(code: str, kind: type
     # there is no code for these; the second says that a statement before failed
     assert type(failed_by(psycopg.OperationalError())) is UnreachableError
     assert type(failed_by(psycopg.errors.PipelineAborted())) is SourceError
+
+
+@each_row(
+    ("name", "kind"),
+    [
+        ("SQLITE_BUSY", UnreachableError),
+        ("SQLITE_FULL", UnreachableError),
+        ("SQLITE_IOERR_FSYNC", UnreachableError),
+        ("SQLITE_IOERR_READ", UnreachableError),
+        ("SQLITE_IOERR_SHMSIZE", UnreachableError),  # a full disk, when a file is opened
+        ("SQLITE_IOERR_WRITE", UnreachableError),
+        ("SQLITE_PROTOCOL", UnreachableError),
+        ("SQLITE_CORRUPT", SourceError),
+        ("SQLITE_NOTADB", SourceError),
+        ("SQLITE_ERROR", SourceError),
+    ],
+)
+def test_an_error_of_sqlite_says_whether_a_file_can_be_used(name: str, kind: type) -> None:
+    error = sqlite3.OperationalError()
+    error.sqlite_errorname = name
+    assert type(failed_by(error)) is kind
+
+
+async def test_an_option_that_a_server_does_not_know_says_nothing_about_its_content(
+    postgres: Callable[[], str],
+) -> None:
+    with pytest.raises(UnreachableError):
+        await SqlDatabase(f"{postgres()}?bogus=1").read("SELECT 1")
 
 
 @pytest.mark.parametrize("code", ["23514", "08006", "57P01", "P0001"])

@@ -58,24 +58,31 @@ _URLS = (
     " (only to read: sqlite:///file:crib.db?mode=ro&uri=true)"
 )
 _TAKEN = re.compile(r"(sqlite|postgresql)(\+\w+)?://")
+_ABOUT_CONNECTIONS = ("OperationalError", "InterfaceError", "ProgrammingError", "TimeoutError")
 _NO_URL = ("ArgumentError", "NoSuchModuleError")
 _UNREACHABLE = {  # by the beginning of an SQLSTATE or of the name of a SQLite error
     "08": "the connection to it could not be made, or was lost",
     "25006": "it accepts no writes: it is a standby, or is set to read only",
     "25P03": "it ended the connection",
+    "25P04": "the transaction took longer than it may",
     "28": "it refuses to log this user in",
     "3D": "there is no database of that name",
+    "3F": "there is no schema of that name",
+    "40": "it undid the transaction, because it and another one were in each other's way",
     "42501": "this user lacks a permission for that",
     "53": "it has no memory, no disk or no connections left",
     "55P03": "another program has locked it, and did not release it in time",
+    "57014": "the statement took longer than it may, or somebody ended it",
     "57P0": "it was shut down, or ended the connection",
+    "58030": "its disk cannot be read or written",
     "SQLITE_BUSY": "another program has locked it, and did not release it in time",
     "SQLITE_CANTOPEN": "the file or its folder does not exist, or cannot be opened",
     "SQLITE_FULL": "the disk is full",
-    "SQLITE_IOERR_WRITE": "its disk accepts no writes: it is broken, or files are limited in size",
+    "SQLITE_IOERR": "its disk is full or broken, or files are limited in size",
     "SQLITE_LOCKED": "it is locked",
     "SQLITE_NOMEM": "there is no memory left",
     "SQLITE_PERM": "this user may not read it",
+    "SQLITE_PROTOCOL": "it is locked",
     "SQLITE_READONLY": "this user may not write to it",
 }
 _REFUSED = ("23", "44", "P0001", "SQLITE_CONSTRAINT")  # by a constraint, a view or a trigger
@@ -191,16 +198,17 @@ def advice(error: Exception) -> str:
 
 
 def unreachable(error: Exception) -> bool:
-    """Return whether an error is about reaching the database, not about its content.
+    """Return whether an error is about using the database now, and says nothing about its content.
 
-    The error's code decides, and its class only if the driver gives no code.
+    The error's code decides, and its class only if the driver gives no code: a ProgrammingError
+    without one is about an option of the URL.
     """
     code = code_of(error)
     if code.startswith(tuple(_UNREACHABLE)) or type(error).__name__ in _NO_URL:
         return True
     if code or isinstance(getattr(error, "orig", error), sqlite3.Error):
         return False  # sqlite3 raises OperationalError for most errors
-    return type(error).__name__ in ("OperationalError", "InterfaceError", "TimeoutError")
+    return type(error).__name__ in _ABOUT_CONNECTIONS
 
 
 def code_of(error: Exception) -> str:
