@@ -25,6 +25,7 @@ from toolcrib import (
     Approve,
     Caller,
     Catalog,
+    Deny,
     Event,
     Image,
     Injected,
@@ -153,6 +154,30 @@ async def test_an_answer_counts_once_whoever_gives_it(url: str, tmp_path: Path) 
     for client in clients:
         await client.aclose()
     assert effects(tmp_path).count("begin refund") == 1
+
+
+async def test_an_answer_and_the_end_of_a_segment_do_not_wait_for_each_other(
+    postgres: Callable[[], str], tmp_path: Path
+) -> None:
+    """PostgreSQL would end one of them, and nobody would have answered."""
+    url = postgres()
+    async with DurableAgents(url, {"desk": desk(tmp_path)}) as durable:
+        run_id = await durable.start("desk", PROMPT)
+        await durable.result(run_id)
+        (request, *_) = await durable.pending()
+    with psycopg.connect(url.replace("+psycopg", "")) as ending:  # as a worker's transaction does
+        ending.execute("SELECT 1 FROM durable_runs WHERE id = %s FOR UPDATE", [run_id])
+        answer = asyncio.create_task(durable.answer(request.id, Approve(by="grace")))
+        waits = "SELECT 1 FROM pg_locks WHERE NOT granted"
+        while not await asyncio.to_thread(lambda: ending.execute(waits).fetchall()):
+            await asyncio.sleep(0.01)
+        again = (
+            "INSERT INTO durable_questions SELECT * FROM durable_questions ON CONFLICT DO NOTHING"
+        )
+        await asyncio.to_thread(ending.execute, again)
+        ending.commit()
+    assert await answer == run_id
+    await durable.aclose()
 
 
 async def test_what_is_answered_while_nobody_works_is_taken_up(file: str, tmp_path: Path) -> None:
@@ -559,6 +584,33 @@ async def test_a_new_version_goes_on_with_what_waits_and_says_what_has_changed(
             (record,) = (await worker.result(run_id)).records
             assert state_of(record) == "failed (approval_mismatch)"
     assert ran == []
+
+
+@pytest.mark.parametrize("then", ["waiting", "completed"])
+async def test_what_a_run_no_longer_asks_is_not_asked(file: str, then: str) -> None:
+    """A new version asks anew about its tool, or denies it: the old question has no answer left."""
+
+    def version(description: str, denies: Any = ()) -> dict[str, Agent]:
+        @tool(visible=ALL, safe=False, description=description)
+        async def refund(order: int) -> str:
+            return "refunded"
+
+        turns = ([call("refund", order=7), call("refund", order=8)], "Done.")
+        return {"shop": Agent(Model(*turns), ToolRunner([refund], policy=denies), state_key=KEY)}
+
+    async with DurableAgents(file, version("Refund an order.")) as worker:
+        run_id = await worker.start("shop", PROMPT)
+        await worker.result(run_id)
+        first, second = await worker.pending()
+    await worker.answer(first.id, Approve(by="grace"))
+    denies = (lambda _call, _context: Deny("not any more")) if then == "completed" else ()
+    async with DurableAgents(file, version("Refund all of it.", denies)) as newer:
+        result = await newer.result(run_id)
+        assert (result.status, tuple(await newer.pending())) == (then, result.pending)
+        with pytest.raises(ApprovalError) as raised:
+            await newer.answer(second.id, Approve(by="grace"))
+        assert raised.value.code is ErrorCode.UNKNOWN_APPROVAL
+        assert (await answered(newer, run_id)).status == "completed"
 
 
 async def test_a_run_under_way_asks_about_a_tool_that_has_changed_meanwhile(

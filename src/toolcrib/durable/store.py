@@ -3,7 +3,9 @@
 Rule: a run is one row, and each of its segments begins with what the row has: a signed state, and
 the answers to what that asks. The end of a segment is written once, by the first writer; it
 includes the answers that arrived in the meantime. So an answer is used once, whoever gives it, and
-none is lost: what a worker has not begun is `queued`, and is found again.
+none is lost: what a worker has not begun is `queued`, and is found again. A question that a run no
+longer asks is removed, so that nobody answers it in vain. Whoever writes a run and its questions
+locks the run first.
 
 Rule: which agent executes a run, how it begins and how it ended are signed with the agent's key.
 Without that key, a row can only be changed to say that the run continues, is cancelled, or has
@@ -37,6 +39,7 @@ StoredStatus: TypeAlias = Literal[
 STATUSES: tuple[StoredStatus, ...] = get_args(StoredStatus)
 T = TypeVar("T")
 UNDER_WAY = ("queued", "running")
+_ASKING_ONLY_THESE = ("waiting", "completed")  # others may be resumed, and ask again
 _STOPS = ("queued", "cancelled")  # rows that may say how far a stopped run had come
 Sign: TypeAlias = Callable[..., str]
 """Signs strings with an agent's key; the first string names their kind."""
@@ -75,7 +78,9 @@ _SET_STOPPED = """UPDATE durable_runs SET cut = :cut, worker = '', updated_at = 
     WHERE id = :id AND segment = :segment AND status = 'cancelled' AND worker = :worker"""
 _ADD_QUESTION = """INSERT INTO durable_questions (id, run_id, request, signature, expires_at)
     VALUES (:id, :run_id, :request, :signature, :expires_at) ON CONFLICT DO NOTHING"""
-_QUESTION = "SELECT run_id, expires_at, answer FROM durable_questions WHERE id = :id"
+_QUESTION = "SELECT run_id, answer FROM durable_questions WHERE id = :id"
+_FORGET_QUESTIONS = """DELETE FROM durable_questions
+    WHERE run_id = :id AND answer IS NULL AND expires_at > :now AND id NOT IN :asked"""
 _SET_ANSWER = """UPDATE durable_questions SET answer = :answer WHERE id = :id AND answer IS NULL
     AND expires_at > :now"""
 _ANSWERED = "SELECT id, answer FROM durable_questions WHERE id IN :ids AND answer IS NOT NULL"
@@ -86,7 +91,7 @@ _PENDING = """SELECT r.id, r.agent, q.request, q.signature
     ORDER BY q.expires_at, q.id"""
 _EXPIRED_RUNS = """SELECT r.id, r.segment FROM durable_runs r WHERE r.status = 'waiting' AND NOT EXISTS
     (SELECT 1 FROM durable_questions q WHERE q.run_id = r.id AND q.answer IS NULL
-        AND q.expires_at > :now)"""
+        AND q.expires_at > :now) ORDER BY r.id"""
 _STANDING = "SELECT id, segment, status, worker FROM durable_runs WHERE id IN :ids"
 _BEAT = """INSERT INTO durable_workers (id, process, beat_at) VALUES (:id, :process, :now)
     ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at"""
@@ -453,19 +458,21 @@ class RunStore:
 
 
 def _answer(transaction: Transaction, request_id: str, text: str) -> str:
-    now = time.time()
-    count = transaction.execute(_SET_ANSWER, id=request_id, answer=text, now=now)
+    unknown = ApprovalError(f"no run has the question {request_id}", ErrorCode.UNKNOWN_APPROVAL)
     rows = transaction.rows(_QUESTION, id=request_id)
     if not rows:
-        raise ApprovalError(f"no run has the question {request_id}", ErrorCode.UNKNOWN_APPROVAL)
-    if count != 1:
-        if rows[0]["answer"] is None:
-            raise ApprovalError(f"question {request_id} has expired", ErrorCode.APPROVAL_EXPIRED)
-        raise ApprovalError(f"question {request_id} was already answered", ErrorCode.ALREADY_USED)
+        raise unknown
     run_id = str(rows[0]["run_id"])
     runs = transaction.rows(_RUN_BY_ID + transaction.for_update, id=run_id)
     if not runs:
         raise SourceError(f"the run of question {request_id} is gone from the store")
+    if transaction.execute(_SET_ANSWER, id=request_id, answer=text, now=time.time()) != 1:
+        rows = transaction.rows(_QUESTION, id=request_id)
+        if not rows:
+            raise unknown
+        if rows[0]["answer"] is None:
+            raise ApprovalError(f"question {request_id} has expired", ErrorCode.APPROVAL_EXPIRED)
+        raise ApprovalError(f"question {request_id} was already answered", ErrorCode.ALREADY_USED)
     _queue_next(transaction, StoredRun(**runs[0]))
     return run_id
 
@@ -477,7 +484,11 @@ def _end(transaction: Transaction, run: StoredRun, fence: str, ended: SegmentEnd
     transaction.rows(_RUN_BY_ID + transaction.for_update, id=run.id)
     if transaction.execute(_END, **key, **fields, **outcome) != 1:
         return False
-    for request in () if ended.state is None else ended.state.pending:
+    requests = () if ended.state is None else ended.state.pending
+    if run.status in _ASKING_ONLY_THESE:
+        asked = ["", *(request.id for request in requests)]
+        transaction.execute(_FORGET_QUESTIONS, id=run.id, now=key["now"], asked=asked)
+    for request in requests:
         question = {"id": request.id, "run_id": run.id, "expires_at": request.expires_at}
         signature = ended.signatures.get(request.id, "")
         transaction.execute(
