@@ -408,6 +408,18 @@ async def test_a_worker_of_another_clock_is_not_dead_as_long_as_it_beats(tmp_pat
     await store.aclose()
 
 
+async def test_a_worker_is_not_dead_between_two_beats_however_short_the_lease(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    store = RunStore(url)
+    await store.beat("other", "a process")
+    async with DurableAgents(url, {"desk": desk(tmp_path)}, lease=0.001) as worker:
+        await worker.result(await worker.start("desk", PROMPT))  # it has looked after others by now
+    assert "other" in await store.dead("here", 0, lambda _process: True)  # those that are known
+    await store.aclose()
+
+
 async def test_what_was_changed_in_the_store_does_not_go_on(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'runs.db'}"
     client = DurableAgents(url, {"desk": desk(tmp_path)})

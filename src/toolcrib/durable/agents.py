@@ -78,6 +78,7 @@ from toolcrib.values.typed import check_type
 T = TypeVar("T")
 _LOOK = 0.2  # seconds between two looks at the store
 _BEAT = 2.0  # seconds between two heartbeats of a worker
+_LEAST_LEASE = 3 * _BEAT
 LEASE = 30.0
 """Seconds after which a silent worker counts as dead, if its process cannot be seen."""
 GRACE = 30.0
@@ -100,7 +101,7 @@ class DurableAgents(Closing):
     Each agent needs a `state_key`, the same in all processes. An agent whose runner has no ledger
     gets a log in the same database, and one without an approver gets one that lets calls wait.
     `deps` returns the capabilities of a run (`Agent.run(deps=…)`) whenever a worker continues it. A
-    worker that was silent for `lease` seconds counts as dead.
+    worker that was silent for `lease` seconds, but at least for 6, counts as dead.
 
     Raises ToolcribError for an agent without a key, and MissingExtraError without DBOS.
     `async with` raises BindingError, without `deps`, for an agent with capabilities that each run
@@ -502,7 +503,8 @@ class DurableAgents(Closing):
     async def _look_after_others(self) -> None:
         await self._store.beat(self._worker, this_process())
         await self._store.queue_expired()
-        dead = await self._store.dead(self._worker, self._lease, has_ended)
+        lease = max(self._lease, _LEAST_LEASE)
+        dead = await self._store.dead(self._worker, lease, has_ended)
         if dead:
             await self._engine.take_over(dead)
         for worker in dead:
