@@ -461,7 +461,7 @@ class ApprovalStore(Closing):
         """
         caller_rules = [] if caller is None else await self.rules(caller=caller)
         is_theirs = caller is None or any(stored_rule.id == rule_id for stored_rule in caller_rules)
-        if not is_theirs or not await self._database.write(_REVOKE, id=rule_id):
+        if not is_theirs or not await self._database.write(_REVOKE, id=as_column(rule_id)):
             raise ApprovalError(f"there is no rule {rule_id}", ErrorCode.UNKNOWN_APPROVAL)
 
     @property
@@ -648,14 +648,14 @@ def _answer_each(
 ) -> None:
     now = time.time()
     for request_id, text in texts.items():
-        rows = transaction.rows(_QUESTION_BY_ID, id=request_id)
+        rows = transaction.rows(_QUESTION_BY_ID, id=as_column(request_id))
         signature = rows[0]["signature"] if rows else ""
         if rows and request_id in always_approvals:
             if key is None:
                 raise ApprovalError(_NO_KEY)
             check_always(_verified_request(rows[0], key), always_approvals[request_id])
             signature = _answer_signature(key, {**rows[0], "answer": text, "answered_at": now})
-        columns = {"id": request_id, "answer": text, "signature": signature, "now": now}
+        columns = {"id": as_column(request_id), "answer": text, "signature": signature, "now": now}
         if transaction.execute(_SAVE_ANSWER, **columns) == 1:
             continue
         if not rows:

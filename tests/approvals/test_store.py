@@ -343,9 +343,12 @@ async def test_an_answer_is_to_the_id_of_a_question(store: ApprovalStore) -> Non
 
 
 async def test_what_was_not_asked_or_is_answered_cannot_be_answered(store: ApprovalStore) -> None:
-    with pytest.raises(ApprovalError, match="there is no approval request apr_x") as raised:
-        await store.answer("apr_x", Approve(by="eve"))
-    assert raised.value.code is ErrorCode.UNKNOWN_APPROVAL
+    for unknown in ("apr_x", "apr_\0", "apr_\ud800"):
+        with pytest.raises(ApprovalError, match=f"there is no approval request {unknown}") as raised:
+            await store.answer(unknown, Approve(by="eve"))
+        assert raised.value.code is ErrorCode.UNKNOWN_APPROVAL
+        with pytest.raises(ApprovalError, match=f"there is no rule {unknown}"):
+            await store.revoke(unknown)
     asked = await CALL.asked(store)
     await store.answer(asked.id, Refuse("no", by="grace"))
     with pytest.raises(ApprovalError, match="answered before") as raised:

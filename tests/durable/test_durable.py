@@ -171,9 +171,7 @@ async def test_an_answer_and_the_end_of_a_segment_do_not_wait_for_each_other(
         waits = "SELECT 1 FROM pg_locks WHERE NOT granted"
         while not await asyncio.to_thread(lambda: ending.execute(waits).fetchall()):
             await asyncio.sleep(0.01)
-        again = (
-            "INSERT INTO durable_questions SELECT * FROM durable_questions ON CONFLICT DO NOTHING"
-        )
+        again = "INSERT INTO durable_questions TABLE durable_questions ON CONFLICT DO NOTHING"
         await asyncio.to_thread(ending.execute, again)
         ending.commit()
     assert await answer == run_id
@@ -481,6 +479,8 @@ async def test_what_cannot_be_meant_is_named(file: str, tmp_path: Path) -> None:
         DurableAgents(file, [desk(tmp_path)])  # type: ignore[arg-type]
     with pytest.raises(ToolcribError, match="slots"):
         DurableAgents(file, {}, slots=0)
+    with pytest.raises(ToolcribError, match=r"the name of an agent is 'de\\x00sk', which holds NUL"):
+        DurableAgents(file, {"de\0sk": desk(tmp_path)})
     with pytest.raises(ToolcribError, match="a database in a file or on a server"):
         DurableAgents("sqlite://", {})
     async with DurableAgents(file, {"desk": desk(tmp_path)}) as worker:
@@ -492,6 +492,23 @@ async def test_what_cannot_be_meant_is_named(file: str, tmp_path: Path) -> None:
             await DurableAgents(file, {}).__aenter__()
         with pytest.raises(ToolcribError, match="there is no run"):
             await worker.result("run_none")
+
+
+async def test_an_id_that_no_database_can_hold_is_that_of_nothing(
+    postgres: Callable[[], str], tmp_path: Path
+) -> None:
+    durable = DurableAgents(postgres(), {"desk": desk(tmp_path)})
+    with pytest.raises(ToolcribError, match="the id of a caller is 'a\\\\x00da', which holds NUL"):
+        await durable.start("desk", PROMPT, caller=Caller("a\0da"))
+    await durable.start("desk", PROMPT, run_id="run_?")
+    for id_ in ("run_\0", "run_\ud800", "x" * 5_000):
+        for use in (durable.show, durable.cancel, durable.resume, durable.result):
+            with pytest.raises(ToolcribError, match="there is no run"):
+                await use(id_)
+        with pytest.raises(ApprovalError) as raised:
+            await durable.answer(id_, Approve(by="grace"))
+        assert raised.value.code is ErrorCode.UNKNOWN_APPROVAL
+    await durable.aclose()
 
 
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -48,6 +48,7 @@ from toolcrib.durable.store import (
     Sign,
     StoredRun,
     StoredStatus,
+    check_storable,
     request_text,
 )
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError, no_such
@@ -121,6 +122,7 @@ class DurableAgents(Closing):
         check_type("agents", agents, Mapping, "a dict of agents by name")
         for name, agent in agents.items():
             check_type(f"agents[{name!r}]", agent, Agent, "an Agent")
+            check_storable("the name of an agent", name)
             if not agent.signs:
                 raise ToolcribError(
                     f"agent '{name}' needs a state_key, because its saved runs are signed"

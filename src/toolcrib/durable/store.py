@@ -28,7 +28,7 @@ import msgspec
 
 from toolcrib.errors import ApprovalError, ErrorCode, SourceError, ToolcribError
 from toolcrib.runner.approval import checked_answer
-from toolcrib.storage import SqlDatabase, Transaction, storable
+from toolcrib.storage import SqlDatabase, Transaction, as_column, storable
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, LimitedApprove, Refuse
 from toolcrib.values.json import Veiled, sha256_hex
 from toolcrib.values.run import RunState, check_signature
@@ -155,7 +155,8 @@ class StoredRun(Veiled, msgspec.Struct, frozen=True):
 
     @staticmethod
     def new(agent: str, state: RunState, sign: Sign) -> StoredRun:
-        """Return a run that has not begun."""
+        """Return a run that has not begun. Raises ToolcribError for a caller that is not storable."""
+        check_storable("the id of a caller", state.caller.id)
         now, saved = time.time(), state.to_json()
         run = StoredRun(
             id=state.run_id,
@@ -245,6 +246,12 @@ class StoredRun(Veiled, msgspec.Struct, frozen=True):
         return RunState.from_json(self.cut or self.state)
 
 
+def check_storable(what: str, text: str) -> None:
+    """Raise ToolcribError for a string that not every database can store."""
+    if storable(text) != text:
+        raise ToolcribError(f"{what} is {text!r}, which holds NUL or a lone surrogate")
+
+
 _SIGNED = msgspec.json.Decoder(SignedEnd)
 
 
@@ -298,12 +305,12 @@ class RunStore:
 
     async def find(self, run_id: str) -> StoredRun | None:
         """Return a run; None for an unknown id."""
-        rows = await self._database.read(_RUN_BY_ID, id=run_id)
+        rows = await self._database.read(_RUN_BY_ID, id=as_column(run_id))
         return StoredRun(**rows[0]) if rows else None
 
     async def place(self, run_id: str) -> Place:
         """Return where a run is. Raises ToolcribError for an unknown id."""
-        for row in await self._database.read(_PLACE, id=run_id):
+        for row in await self._database.read(_PLACE, id=as_column(run_id)):
             status = row["status"]
             is_stopping = status == "cancelled" and row["worker"] != ""
             return Place(row["agent"], status, row["segment"], status in UNDER_WAY or is_stopping)
@@ -347,7 +354,7 @@ class RunStore:
 
     async def cancel(self, run_id: str) -> bool:
         """Mark a run as cancelled, which its worker notices; return False if it is over."""
-        return await self._database.write(_CANCEL, id=run_id, now=time.time()) == 1
+        return await self._database.write(_CANCEL, id=as_column(run_id), now=time.time()) == 1
 
     async def requeue(self, run: StoredRun) -> bool:
         """Let a run continue from where it stopped.
@@ -459,7 +466,7 @@ class RunStore:
 
 def _answer(transaction: Transaction, request_id: str, text: str) -> str:
     unknown = ApprovalError(f"no run has the question {request_id}", ErrorCode.UNKNOWN_APPROVAL)
-    rows = transaction.rows(_QUESTION, id=request_id)
+    rows = transaction.rows(_QUESTION, id=as_column(request_id))
     if not rows:
         raise unknown
     run_id = str(rows[0]["run_id"])
