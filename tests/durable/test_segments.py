@@ -230,7 +230,8 @@ async def test_a_worker_that_lost_its_segment_does_no_more_of_it(file: str, tmp_
     assert {state_of(record) for record in known} <= {"completed", "failed (outcome_unknown)"}
 
 
-async def test_a_worker_that_lost_its_segment_has_its_place_again(file: str) -> None:
+@pytest.mark.parametrize("then", ["a", "b"], ids=["of the same agent", "of another one"])
+async def test_a_worker_that_lost_its_segment_has_its_place_again(file: str, then: str) -> None:
     """Also where a tool ends by itself, as what runs in a thread does."""
     begun, go_on = threading.Event(), threading.Event()
 
@@ -251,7 +252,7 @@ async def test_a_worker_that_lost_its_segment_has_its_place_again(file: str) -> 
         await asyncio.sleep(0.5)
         go_on.set()
         async with asyncio.timeout(20):
-            other = await worker.result(await worker.start("b", PROMPT))
+            other = await worker.result(await worker.start(then, PROMPT))
         assert (other.status, (await worker.show(lost)).status) == ("completed", "running")
 
 

@@ -520,11 +520,9 @@ class DurableAgents(Closing):
                 if not (segment.unreplayed and self._steps.stops):  # others take up what is left
                     segment.end(standings[segment.fence])
 
-    async def _work(self, worker: str, slots: asyncio.Semaphore, run_id: str, number: int) -> None:
+    async def _work(self, worker: str, slots: asyncio.Semaphore, run_id: str, number: int) -> bool:
         async with slots:
-            over = await self._run_segment(worker, run_id, number)
-        if not over:  # others find it under way, and continue it
-            await stand_still()
+            return await self._run_segment(worker, run_id, number)
 
     async def _run_segment(self, worker: str, run_id: str, number: int) -> bool:
         """Return whether nobody has to continue the segment."""

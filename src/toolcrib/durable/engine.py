@@ -47,8 +47,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _log = logging.getLogger("toolcrib.durable")
-Work = Callable[[str, int], Awaitable[None]]
-"""Executes one segment of a run, given the run's id and the segment's number."""
+Work = Callable[[str, int], Awaitable[bool]]
+"""Executes one segment of a run, given the run's id and the segment's number.
+
+Returns whether nobody has to continue the segment.
+"""
 
 Standing: TypeAlias = Literal["goes on", "cancelled", "lost"]
 """Whether a worker may continue a segment.
@@ -607,6 +610,8 @@ class Engine:
         """Stop working: nothing more is taken from a queue."""
         if self._is_working:
             self._is_working = False
+            for task in list(_lost):
+                task.cancel()  # otherwise DBOS would log that they cannot wait any more
             await asyncio.to_thread(dbos().DBOS.destroy)
             _current_work.clear()
         if self._client is not None:
@@ -662,6 +667,7 @@ def _queue(agent: str) -> str:
 
 
 _current_work: list[Work] = []  # what executes segments here: none, or one
+_lost: set[asyncio.Task[Any]] = set()  # wait until others have ended segments that were lost here
 
 
 @cache
@@ -669,7 +675,13 @@ def _register() -> None:
     library = dbos()
 
     async def segment(run_id: str, number: int) -> None:
-        await _current_work[0](run_id, number)
+        if not await _current_work[0](run_id, number):
+            task = asyncio.current_task()
+            if task is not None:
+                _lost.add(task)
+                task.add_done_callback(_lost.discard)
+            # DBOS gives its place to another segment, and waits for whoever has this one
+            raise library.error.DBOSWorkflowConflictIDError(f"{run_id}:{number}")
 
     library.DBOS.workflow(name=_WORKFLOW, max_recovery_attempts=None)(segment)
 
