@@ -344,7 +344,9 @@ async def test_an_answer_is_to_the_id_of_a_question(store: ApprovalStore) -> Non
 
 async def test_what_was_not_asked_or_is_answered_cannot_be_answered(store: ApprovalStore) -> None:
     for unknown in ("apr_x", "apr_\0", "apr_\ud800"):
-        with pytest.raises(ApprovalError, match=f"there is no approval request {unknown}") as raised:
+        with pytest.raises(
+            ApprovalError, match=f"there is no approval request {unknown}"
+        ) as raised:
             await store.answer(unknown, Approve(by="eve"))
         assert raised.value.code is ErrorCode.UNKNOWN_APPROVAL
         with pytest.raises(ApprovalError, match=f"there is no rule {unknown}"):

@@ -479,7 +479,9 @@ async def test_what_cannot_be_meant_is_named(file: str, tmp_path: Path) -> None:
         DurableAgents(file, [desk(tmp_path)])  # type: ignore[arg-type]
     with pytest.raises(ToolcribError, match="slots"):
         DurableAgents(file, {}, slots=0)
-    with pytest.raises(ToolcribError, match=r"the name of an agent is 'de\\x00sk', which holds NUL"):
+    with pytest.raises(
+        ToolcribError, match=r"the name of an agent is 'de\\x00sk', which holds NUL"
+    ):
         DurableAgents(file, {"de\0sk": desk(tmp_path)})
     with pytest.raises(ToolcribError, match="a database in a file or on a server"):
         DurableAgents("sqlite://", {})

@@ -256,6 +256,32 @@ async def test_a_worker_that_lost_its_segment_has_its_place_again(file: str, the
         assert (other.status, (await worker.show(lost)).status) == ("completed", "running")
 
 
+async def test_a_worker_takes_as_many_segments_as_it_has_slots(file: str) -> None:
+    """Whatever slots another worker has, and for all agents together: the rest is for others."""
+    begun, go_on = asyncio.Semaphore(0), asyncio.Event()
+
+    @tool(visible=ALL)
+    async def slow() -> str:
+        """Take a while."""
+        begun.release()
+        await go_on.wait()
+        return "done"
+
+    agents = {name: Agent(Model(call("slow"), "Over."), [slow], state_key=KEY) for name in "abcd"}
+    async with DurableAgents(file, agents, slots=2) as worker:
+        await change(worker, "UPDATE queues SET worker_concurrency = 9")  # as by another worker
+        runs = [await worker.start(name, PROMPT) for name in "abcdabcd"]
+        for _ in range(2):
+            await begun.acquire()
+        await asyncio.sleep(0.5)
+        taken = "SELECT count(*) AS n FROM workflow_status WHERE status = 'PENDING'"
+        assert await worker._store._database.read(taken) == [{"n": 2}]
+        go_on.set()
+        async with asyncio.timeout(20):
+            results = [await worker.result(run_id) for run_id in runs]
+    assert {result.text for result in results} == {"Over."}
+
+
 async def test_a_call_that_a_stop_cuts_is_told_as_that(file: str) -> None:
     begun = asyncio.Event()
 

@@ -25,6 +25,7 @@ import contextlib
 import json
 import logging
 import sqlite3
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -488,8 +489,8 @@ async def stand_still() -> None:
 class Engine:
     """Runs the segments of one process, or only reads them: `open` it to work.
 
-    At most `slots` segments of each of its `agents` are taken at a time. Raises MissingExtraError
-    without DBOS.
+    At most `slots` segments of its `agents` are taken at a time. Raises MissingExtraError without
+    DBOS.
     """
 
     def __init__(self, url: str, slots: int, agents: Iterable[str]) -> None:
@@ -507,6 +508,7 @@ class Engine:
         self._database: sqlalchemy.Engine | None = None
         self._client: Any = None
         self._is_working = False
+        self._taken: dict[str, float] = {}  # segments that were taken and have not begun: when
 
     async def open(self, work: Work, worker: str) -> None:
         """Begin to work in the running event loop, as a worker with a new id.
@@ -519,7 +521,13 @@ class Engine:
                 "durable agents are already working in this process: put all agents into one "
                 "DurableAgents"
             )
-        _current_work.append(work)
+
+        async def begun(run_id: str, number: int) -> bool:
+            self._taken.pop(f"{run_id}:{number}", None)
+            return await work(run_id, number)
+
+        self._taken.clear()
+        _current_work.append(begun)
         self._is_working = True
         try:
             _register()
@@ -540,14 +548,43 @@ class Engine:
             library.DBOS.launch()
             instance = library._dbos._get_dbos_instance()  # noqa: SLF001  it has no public way
             instance._shared_executor_field = _Threads(instance._executor)  # noqa: SLF001
-            options = {"worker_concurrency": self._slots, "polling_interval_sec": _POLL}
+            self._take_within_slots(instance)
             for queue in self._queues:
                 await library.DBOS.register_queue_async(
-                    queue, **options, on_conflict="always_update"
+                    queue, polling_interval_sec=_POLL, on_conflict="always_update"
                 )
         except BaseException:
             await self.aclose()
             raise
+
+    def _take_within_slots(self, instance: Any) -> None:
+        """Take no more segments than there are free slots, so that none waits for a slot here.
+
+        The limits of DBOS are stored with a queue: one for all workers, and another for each agent.
+        A thread takes from each queue, and what it has taken begins a little later.
+        """
+        system, active = instance._sys_db, instance._active_workflows_set  # noqa: SLF001
+        take, taking = system.start_queued_workflows, threading.Lock()
+
+        def within_slots(
+            queue: Any, worker: str, version: str, part: str | None, running: int = 0, **more: Any
+        ) -> Any:
+            if queue.name not in self._queues:
+                return take(queue, worker, version, part, running, **more)
+            with taking:
+                now = time.monotonic()
+                for id_, at in self._taken.copy().items():
+                    if at < now - PATIENCE:  # it could not be begun
+                        self._taken.pop(id_, None)
+                free = self._slots - len(self._taken.keys() | active.activeList())
+                if free <= 0:
+                    return [], "worker_concurrency"
+                queue._worker_concurrency = running + free  # noqa: SLF001
+                ids, reason = take(queue, worker, version, part, running, **more)
+                self._taken.update(dict.fromkeys(ids, now))
+                return ids, reason
+
+        system.start_queued_workflows = within_slots
 
     async def give(self, agent: str, run_id: str, segment: int) -> None:
         """Put a segment into its agent's queue, once, however often this is called."""
