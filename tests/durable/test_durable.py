@@ -169,8 +169,7 @@ async def test_an_answer_and_the_end_of_a_segment_do_not_wait_for_each_other(
         ending.execute("SELECT 1 FROM durable_runs WHERE id = %s FOR UPDATE", [run_id])
         answer = asyncio.create_task(durable.answer(request.id, Approve(by="grace")))
         waits = "SELECT 1 FROM pg_locks WHERE NOT granted"
-        while not await asyncio.to_thread(lambda: ending.execute(waits).fetchall()):
-            await asyncio.sleep(0.01)
+        await until(lambda: bool(ending.execute(waits).fetchall()))
         again = "INSERT INTO durable_questions TABLE durable_questions ON CONFLICT DO NOTHING"
         await asyncio.to_thread(ending.execute, again)
         ending.commit()
