@@ -316,12 +316,15 @@ def flags() -> dict[str, object]:
 
 class Watch:
     def progress(self, call_id, part):
+        if sys.argv[3:] and os.fork() == 0:
+            os.read(0, 1)
+            os._exit(0)
         print(*part, flush=True)
     def approval_requested(self, request): ...
     def finished(self, outcome): ...
 
 async def main():
-    name, arguments = sys.argv[1:]
+    name, arguments = sys.argv[1:3]
     scope = CallScope(RunTally(), observer=Watch())
     outcome = await ToolRunner([mine, flags, lingers], timeout=None).exec(
         ToolCall("c", name, arguments), scope=scope
@@ -344,7 +347,11 @@ def start(path: Path, *arguments: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(path.parent)])}
     command = [sys.executable, *(arguments[0].replace("FILE", str(path)).split())]
     return subprocess.Popen(
-        [*command, *arguments[1:]], stdout=subprocess.PIPE, text=True, env=environment
+        [*command, *arguments[1:]],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
     )
 
 
@@ -399,6 +406,24 @@ def test_a_parent_that_is_killed_takes_it_along(busy: bool, program: Path) -> No
     finally:
         for pid in filter(alive, (child, grandchild)):
             os.kill(pid, signal.SIGKILL)
+
+
+def test_a_parent_that_is_killed_takes_it_along_though_one_that_it_forked_lives(
+    program: Path,
+) -> None:
+    """The forked process holds the same pipes."""
+    arguments = ("lingers", json.dumps({"busy": False}), "forks")
+    with start(program, "FILE", *arguments) as started:
+        assert started.stdin is not None
+        assert started.stdout is not None
+        child, grandchild = map(int, started.stdout.readline().split())
+        started.kill()
+        try:
+            wait_until_gone(child, grandchild)
+        finally:
+            started.stdin.close()  # which ends what was forked
+            for pid in filter(alive, (child, grandchild)):
+                os.kill(pid, signal.SIGKILL)
 
 
 async def test_a_tool_of_a_file_that_no_import_finds(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import fcntl
 import importlib
 import importlib.util
 import os
+import select
 import signal
 import sys
 import threading
@@ -58,17 +59,18 @@ from toolcrib.values.definition import ALL
 from toolcrib.values.json import JsonValue, encodable, json_copy, sentence, sha256_hex
 from toolcrib.values.record import Outcome
 
+_LOOK = 1.0  # seconds between two looks at who the parent is
 _MAIN_MODULE = "__toolcrib_main__"  # name of the program's own file once loaded: not "__main__"
 
 
 def main() -> None:
-    incoming, outgoing = os.dup(0), os.dup(1)
+    parent, incoming, outgoing = os.getppid(), os.dup(0), os.dup(1)
     devnull = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(devnull, descriptor)
     with open(incoming, "rb", closefd=False) as pipe:
         request = msgspec.json.decode(pipe.readline(), type=ProcessRequest)
-    watcher = threading.Thread(target=_end_with_parent, args=(incoming,), daemon=True)
+    watcher = threading.Thread(target=_end_with_parent, args=(incoming, parent), daemon=True)
     watcher.start()
     if sys.platform == "linux":
         _let_the_kernel_end_it(incoming)
@@ -77,8 +79,13 @@ def main() -> None:
     watcher.join()
 
 
-def _end_with_parent(incoming: int) -> None:
-    os.read(incoming, 1)  # the parent sends nothing more: this returns at the end of the pipe
+def _end_with_parent(incoming: int, parent: int) -> None:
+    """End when the pipe does, or when another process has become the parent.
+
+    The parent sends nothing more, but a process that it has forked may hold the pipe open.
+    """
+    while os.getppid() == parent and not select.select([incoming], [], [], _LOOK)[0]:
+        pass
     os.killpg(0, signal.SIGKILL)
 
 
