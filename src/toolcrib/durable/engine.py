@@ -531,24 +531,7 @@ class Engine:
         self._is_working = True
         try:
             _register()
-            library.DBOS(
-                config={
-                    "name": _APPLICATION,
-                    "application_version": _VERSION,
-                    "executor_id": worker,
-                    "system_database_engine": self._open_engine(),
-                    "serializer": JsonSerializer(),
-                    "use_listen_notify": False,
-                    # its thread has nothing to listen to, but is waited for when the engine stops
-                    "notification_listener_polling_interval_sec": _POLL,
-                    "log_level": "ERROR",
-                }
-            )
-            library.DBOS.listen_queues(self._queues)
-            library.DBOS.launch()
-            instance = library._dbos._get_dbos_instance()  # noqa: SLF001  it has no public way
-            instance._shared_executor_field = _Threads(instance._executor)  # noqa: SLF001
-            self._take_within_slots(instance)
+            self._launch(worker)
             for queue in self._queues:
                 await library.DBOS.register_queue_async(
                     queue, polling_interval_sec=_POLL, on_conflict="always_update"
@@ -556,6 +539,28 @@ class Engine:
         except BaseException:
             await self.aclose()
             raise
+
+    def _launch(self, worker: str) -> None:
+        """Start DBOS, with the threads and the limits of this engine in place of its own."""
+        library = dbos()
+        library.DBOS(
+            config={
+                "name": _APPLICATION,
+                "application_version": _VERSION,
+                "executor_id": worker,
+                "system_database_engine": self._open_engine(),
+                "serializer": JsonSerializer(),
+                "use_listen_notify": False,
+                # its thread has nothing to listen to, but is waited for when the engine stops
+                "notification_listener_polling_interval_sec": _POLL,
+                "log_level": "ERROR",
+            }
+        )
+        library.DBOS.listen_queues(self._queues)
+        library.DBOS.launch()
+        instance = library._dbos._get_dbos_instance()  # noqa: SLF001  it has no public way
+        instance._shared_executor_field = _Threads(instance._executor)  # noqa: SLF001
+        self._take_within_slots(instance)
 
     def _take_within_slots(self, instance: Any) -> None:
         """Take no more segments than there are free slots, so that none waits for a slot here.
