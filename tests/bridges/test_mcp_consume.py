@@ -49,6 +49,7 @@ from toolcrib import (
     Trusted,
 )
 from toolcrib.agent.history import result_message
+from toolcrib.bridges import loops
 from toolcrib.bridges.mcp import HttpServer, McpCatalog, StdioServer, connection, mcp_catalog
 from toolcrib.bridges.mcp.connection import CHANGED, LISTING, NOT_REACHED
 from toolcrib.bridges.mcp.content import FAILED
@@ -804,6 +805,42 @@ def test_calls_come_from_any_event_loop(served: Catalog) -> None:
     for thread in threads:
         thread.join()
     assert found == ["x"] * 4
+
+
+async def test_a_call_that_blocks_the_servers_event_loop_is_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a plain call of another framework does that is made where the catalog was entered."""
+    monkeypatch.setattr(loops, "TO_BEGIN", 0.1)
+    servers = mcp_catalog(odd(tmp_path / "log"))
+    async with servers as catalog:
+        runner = runner_of(catalog)
+        plain = loops.LoopThreads("plain calls")
+        failed = plain.wait_for(failure(runner, "echo", text="x"))
+        assert (failed.error.code, failed.error.message) == (ErrorCode.TOOL_ERROR, NOT_REACHED)
+        assert "plain `invoke`" in caplog.text
+        with pytest.raises(SourceError, match="plain `invoke`"):
+            plain.wait_for(servers.latest())
+        assert await value(runner, "echo", text="x") == "x"
+
+
+async def test_a_call_is_unknown_if_the_servers_event_loop_ends_meanwhile(tmp_path: Path) -> None:
+    left: list[Catalog] = []
+    entered, begun = threading.Event(), threading.Event()
+
+    async def enters_and_never_leaves() -> None:
+        left.append(await mcp_catalog(odd(tmp_path / "log")).__aenter__())
+        entered.set()
+        await asyncio.to_thread(begun.wait)
+
+    living = threading.Thread(target=lambda: asyncio.run(enters_and_never_leaves()))
+    living.start()
+    await asyncio.to_thread(entered.wait)
+    calling = asyncio.create_task(failure(runner_of(left[0]), "hang"))
+    await until(tmp_path / "log", "hang")
+    begun.set()
+    assert (await calling).error.code is ErrorCode.OUTCOME_UNKNOWN
+    await asyncio.to_thread(living.join)
 
 
 async def test_a_call_when_the_servers_event_loop_is_gone(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from mcp import Client, MCPError
 from mcp.server.session import ServerSession
 from mcp.shared.message import SessionMessage
-from pydantic import BaseModel
+from pydantic import BaseModel, FileUrl
 from rows import each_row
 from samples import sample
 
@@ -39,6 +39,7 @@ from toolcrib import (
     ToolError,
     ToolRunner,
     per_call,
+    run_sync,
     tool,
 )
 from toolcrib.approvals import ApprovalStore
@@ -801,6 +802,33 @@ def booking(**options: Any) -> tuple[McpServer, MemorySink]:
     sink = MemorySink()
     catalog = Catalog([book, refund]).bind({McpClient: per_call(calling_client)})
     return mcp_server(ToolRunner(catalog, sinks=[sink]), **options), sink
+
+
+@ERAS
+async def test_a_plain_tool_asks_the_clients_user(era: Era) -> None:
+    @tool(visible=ALL)
+    def book_plainly(date: str, client: McpClient) -> str:
+        """Book a seat, in a thread of its own."""
+        form = {"type": "object", "properties": {"seat": {"type": "string"}}}
+        given = run_sync(client.elicit(f"Which seat on {date}?", form))
+        return f"{given.content}, {run_sync(client.roots())[0].name}"
+
+    async def roots(context: Any) -> types.ListRootsResult:
+        del context
+        return types.ListRootsResult(roots=[types.Root(uri=FileUrl("file:///a"), name="a")])
+
+    catalog = Catalog([book_plainly]).bind({McpClient: per_call(calling_client)})
+    asked, answer = answering("accept", seat="7a")
+    async with Client(
+        mcp_server(ToolRunner(catalog)).server,
+        mode=era,
+        elicitation_callback=answer,
+        list_roots_callback=roots,
+    ) as client:
+        async with asyncio.timeout(10):
+            done = await client.call_tool("book_plainly", {"date": "monday"})
+    assert text_of(done) == "{'seat': '7a'}, a"
+    assert len(asked) == 1
 
 
 @ERAS

@@ -1,4 +1,5 @@
-"""Plain calls wait for a loop in another thread, wherever they are made."""
+"""Plain calls wait for a loop in another thread, wherever they are made, and nobody waits forever
+for a loop that does not run."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from pathlib import Path
 import pytest
 from children import run
 
+from toolcrib.bridges import loops
 from toolcrib.bridges.langchain.to_langchain import PLAIN_CALLS
+from toolcrib.bridges.loops import LoopLost, run_in
 
 wait_for = PLAIN_CALLS.wait_for
 WHERE: ContextVar[str] = ContextVar("where", default="nowhere")
@@ -93,3 +96,76 @@ def test_calls_of_several_threads_share_one_loop() -> None:
 def test_after_a_fork_it_is_begun_anew(tmp_path: Path) -> None:
     source = {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     assert run("-c", FORKED, cwd=tmp_path, env=os.environ | source).returncode == 0
+
+
+async def test_work_for_a_blocked_loop_is_given_up_and_never_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loops, "TO_BEGIN", 0.05)
+    here, begun = asyncio.get_running_loop(), list[str]()
+
+    async def work() -> None:
+        begun.append("it")
+
+    with pytest.raises(LoopLost) as caught:
+        wait_for(run_in(here, work))  # blocks the loop that it needs
+    assert not caught.value.begun
+    await asyncio.sleep(0.01)
+    assert begun == []
+    await asyncio.to_thread(wait_for, run_in(here, work))
+    assert begun == ["it"]
+
+
+@pytest.mark.parametrize("how", ["cancelled", "stopped", "closed before"])
+def test_work_of_a_loop_that_ends_is_told_apart_by_whether_it_began(
+    monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(loops, "TO_BEGIN", 0.05)
+    loop = asyncio.new_event_loop()
+    began = threading.Event()
+
+    async def work() -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    async def ends() -> None:
+        await asyncio.to_thread(began.wait)
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others if how == "cancelled" else ():
+            task.cancel()
+
+    def lives() -> None:
+        loop.run_until_complete(ends())
+        if how == "cancelled":
+            loop.run_until_complete(asyncio.sleep(0.01))
+        loop.close()
+
+    living = threading.Thread(target=lives)
+    if how == "closed before":
+        loop.close()
+    else:
+        living.start()
+    with pytest.raises(LoopLost) as caught:
+        wait_for(run_in(loop, work))
+    assert caught.value.begun == (how != "closed before")
+    if living.ident is not None:
+        living.join()
+
+
+async def test_work_in_another_loop_is_cancelled_with_who_waits_for_it() -> None:
+    other = loops.LoopThreads("another").loop()
+    began, ended = threading.Event(), threading.Event()
+
+    async def work() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    waiting = asyncio.create_task(run_in(other, work))
+    await asyncio.to_thread(began.wait)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert await asyncio.to_thread(ended.wait, 10)

@@ -1,19 +1,25 @@
-"""Event loops in threads of their own, which run until the process ends.
+"""Event loops in threads of their own, which run until the process ends, and work that belongs to
+another event loop.
 
-Rule: the calls that a bridge makes together run in one loop. A loop that was closed after each call
-would have to wait for a tool that does not end.
+Rules: the calls that a bridge makes together run in one loop. A loop that was closed after each call
+would have to wait for a tool that does not end. Nobody waits forever for a loop that does not run:
+it may be blocked by whoever waits, or have ended.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
+from toolcrib.threads import cancel_requests
+
 T = TypeVar("T")
+TO_BEGIN = 10.0
+"""Seconds within which another loop has to begin what it is given."""
 _DEPTH: ContextVar[int] = ContextVar("plain calls that this one is within", default=0)
 
 
@@ -51,3 +57,49 @@ class LoopThreads:
         except BaseException:  # such as Ctrl-C while it waits
             future.cancel()
             raise
+
+
+class LoopLost(Exception):  # noqa: N818  named after what happened
+    """Another event loop did not begin the work that it was given, and will not; or, if it had
+    `begun`, the loop ended before the work did."""
+
+    def __init__(self, *, begun: bool) -> None:
+        super().__init__("another event loop is blocked, or has ended")
+        self.begun = begun
+
+
+async def run_in(loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Do work in the event loop that it belongs to, in the context of the caller. It is cancelled
+    together with its caller.
+
+    Raises LoopLost if that loop ends, or does not begin the work within `TO_BEGIN` seconds because
+    somebody blocks it.
+    """
+    if loop is asyncio.get_running_loop():
+        return await work()
+    turn: Future[None] = Future()  # it is either begun there or given up here
+
+    async def begin() -> T:
+        if not turn.set_running_or_notify_cancel():
+            raise asyncio.CancelledError
+        return await work()
+
+    begun, cancels = begin(), cancel_requests()
+    try:
+        answer = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(begun, loop))
+    except RuntimeError:  # the loop is closed
+        begun.close()
+        raise LoopLost(begun=False) from None
+    try:
+        while not answer.done():
+            await asyncio.wait({answer}, timeout=TO_BEGIN)
+            if not answer.done() and (turn.cancel() or loop.is_closed()):
+                raise LoopLost(begun=not turn.cancelled())
+        return await answer
+    except asyncio.CancelledError:
+        if cancel_requests() > cancels:
+            raise
+        raise LoopLost(begun=not turn.cancel()) from None
+    finally:
+        if not loop.is_closed():
+            answer.cancel()

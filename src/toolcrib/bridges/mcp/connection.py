@@ -17,8 +17,9 @@ import asyncio
 import inspect
 import logging
 import os
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, assert_never
@@ -31,6 +32,7 @@ from mcp.shared.dispatcher import ProgressFnT
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import FileUrl, ValidationError
 
+from toolcrib.bridges.loops import LoopLost, run_in
 from toolcrib.bridges.mcp.content import UNUSABLE, reported_error, value_of
 from toolcrib.bridges.mcp.faults import RequestFault, fault_of, mark_of, marked
 from toolcrib.bridges.mcp.servers import Server, StdioServer, legal_name
@@ -70,6 +72,10 @@ UNANSWERED = (
 )
 FORGETFUL = "The server does not know the session, and did not accept a new one either."
 NOT_REACHED = "The server cannot be reached. Nothing was sent to it."
+_NO_LOOP = (
+    "the event loop in which its catalog was entered has ended, or is blocked, as by a plain "
+    "`invoke` in it: await there, or make plain calls in another thread"
+)
 
 
 def _is_useful(record: logging.LogRecord) -> bool:
@@ -240,26 +246,34 @@ class Connection:
 
     async def refresh(self) -> None:
         """Ask for the list of tools. Raises SourceError."""
-        await self._in_own_loop(self._refresh_list())
+        try:
+            await self._in_own_loop(self._refresh_list)
+        except LoopLost:
+            raise SourceError(f"{self.name}: {_NO_LOOP}") from None
 
     async def call(
         self, tool: str, expected_digest: str, context: CallContext, arguments: dict[str, Any]
     ) -> Any:
         """Call a tool whose definition had this digest. Raises ToolError and OutcomeUnknown."""
         try:
-            return await self._in_own_loop(self._call(tool, expected_digest, context, arguments))
+            return await self._in_own_loop(
+                partial(self._call, tool, expected_digest, context, arguments)
+            )
         except SourceError:
             raise ToolError(NOT_REACHED) from None
+        except LoopLost as lost:
+            LOGGER.warning("%s: %s", self.name, _NO_LOOP)
+            if lost.begun:
+                raise OutcomeUnknown(LOST) from None
+            raise ToolError(NOT_REACHED, retryable=True) from None
 
-    async def _in_own_loop(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _in_own_loop(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Do the work in the event loop of the session. Raises SourceError if that loop does not
-        run."""
-        if self._loop is asyncio.get_running_loop():
-            return await work
-        if self._process != os.getpid() or not self._loop.is_running():
-            work.close()
+        run, and LoopLost."""
+        is_here = self._loop is asyncio.get_running_loop()
+        if not is_here and (self._process != os.getpid() or not self._loop.is_running()):
             raise SourceError(f"{self.name}: it was opened in another event loop")
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+        return await run_in(self._loop, work)
 
     async def _call(
         self,

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from itertools import count
 from typing import Any, ClassVar, Literal, NoReturn, TypeAlias, TypeVar, cast
 from weakref import WeakValueDictionary
@@ -32,6 +33,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from toolcrib.approvals import shown_request
+from toolcrib.bridges.loops import LoopLost, run_in
 from toolcrib.doors import MayApprove, allows, anything, yes_of
 from toolcrib.errors import ApprovalError, ErrorCode, ToolError
 from toolcrib.hydration import parse_arguments
@@ -75,7 +77,8 @@ class ClientQuestions:
 
     def __init__(self, context: ServerRequestContext[Any]) -> None:
         self.context = context
-        self.asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.loop = asyncio.get_running_loop()
+        self.asked: asyncio.Future[None] = self.loop.create_future()
         self.missing: types.ClientCapabilities | None = None
         self._open: dict[str, types.InputRequest] = {}
         self._answers: dict[str, asyncio.Future[types.InputResponse]] = {}
@@ -90,7 +93,7 @@ class ClientQuestions:
         if not key or key in self._answers:
             numbered = (f"question_{n}" for n in count(len(self._answers) + 1))
             key = next(candidate for candidate in numbered if candidate not in self._answers)
-        answer = self._answers[key] = asyncio.get_running_loop().create_future()
+        answer = self._answers[key] = self.loop.create_future()
         self._open[key] = request
         if not self.asked.done():
             self.asked.set_result(None)
@@ -110,7 +113,7 @@ class ClientQuestions:
             if self._open.pop(key, None) is not None:
                 self._answers[key].set_result(response)
         if self.asked.done() and not self._open:
-            self.asked = asyncio.get_running_loop().create_future()
+            self.asked = self.loop.create_future()
 
 
 @capability
@@ -185,6 +188,14 @@ class McpClient:
         raise ToolError(_NOT_DECLARED.format(name))
 
     async def _ask(self, request: types.InputRequest, kind: type[AnswerT], key: str) -> AnswerT:
+        try:  # a plain tool asks from another loop, by `run_sync`
+            return await run_in(self._questions.loop, partial(self._ask_there, request, kind, key))
+        except LoopLost:
+            raise ToolError(_NO_REPLY) from None
+
+    async def _ask_there(
+        self, request: types.InputRequest, kind: type[AnswerT], key: str
+    ) -> AnswerT:
         with slots_lent():
             if self.modern:
                 answer = await self._questions.answer(request, key)
