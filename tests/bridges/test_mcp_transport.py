@@ -6,7 +6,7 @@ import asyncio
 import json
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any
 
+import httpx2
 import mcp_types as types
 import pytest
 from bridges.mcp_helpers import MODES, approves, by_http, failure, value
@@ -21,13 +22,14 @@ from bridges.mcp_oauth import Person
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp import MCPError
+from mcp.client.auth import OAuthTokenError
 from mcp.shared.message import SessionMessage
 from rows import each_row
 from waiting import until
 
 from toolcrib import ErrorCode, ToolRunner
 from toolcrib.bridges.mcp import HttpServer, mcp_catalog, transport
-from toolcrib.bridges.mcp.connection import CHANGED
+from toolcrib.bridges.mcp.connection import CHANGED, NOT_REACHED
 from toolcrib.bridges.mcp.faults import RequestFault, fault_of
 from toolcrib.bridges.mcp.pipes import BoundedLines, Line
 from toolcrib.bridges.mcp.transport import HttpTransport, UnanswerableError, read_line
@@ -577,6 +579,94 @@ async def test_a_person_signs_in_by_oauth(mode: str, tmp_path: Path) -> None:
                 runner = ToolRunner(catalog, approver=approves)
                 assert await value(runner, "echo", text="x") == "x"
     assert person.asked == 1
+
+
+class Fails(httpx2.Auth):
+    """Raises `error` for one call: before it is sent, or after it was answered."""
+
+    requires_request_body = True
+
+    def __init__(self, error: Exception, *, is_sent: bool) -> None:
+        self._error, self._is_sent = error, is_sent
+        self.is_due = False
+
+    async def async_auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        fails = self.is_due and b"tools/call" in request.content
+        self.is_due = self.is_due and not fails
+        if fails and not self._is_sent:
+            raise self._error
+        request.headers["authorization"] = f"Bearer {CANARY}"
+        yield request
+        if fails:
+            raise self._error
+
+
+@each_row(
+    ("status", "code"),
+    [
+        (None, ErrorCode.TOOL_ERROR),
+        (401, ErrorCode.TOOL_ERROR),
+        (500, ErrorCode.OUTCOME_UNKNOWN),
+        (200, ErrorCode.OUTCOME_UNKNOWN),
+    ],
+)
+@each_row(
+    "error",
+    [
+        RuntimeError(f"{CANARY} has expired"),
+        OAuthTokenError(f"Token refresh failed: {CANARY}"),
+        httpx2.ReadTimeout(f"{CANARY} was not renewed in time"),
+    ],
+)
+async def test_auth_that_fails_ends_its_own_call_and_no_other(
+    status: int | None, code: ErrorCode, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    may_end, calls = Event(), list[Any]()
+
+    def answer(number: Any) -> Answer:
+        calls.append(number)
+        if len(calls) == 2 and status is not None:
+            return status, FORM, b"{}"
+        if len(calls) == 1:
+            may_end.wait(10)
+        return reply(number, {"content": [{"type": "text", "text": "done"}]})
+
+    auth = Fails(error, is_sent=status is not None)
+    with Script(answer) as url:
+        async with mcp_catalog(HttpServer(url, auth=auth), client={"mode": "legacy"}) as catalog:
+            runner = ToolRunner(catalog, approver=approves)
+            other = asyncio.create_task(value(runner, "act"))
+            await until(lambda: bool(calls))
+            auth.is_due = True
+            failed = await failure(runner, "act")
+            assert failed.error.code is code, failed
+            if code is ErrorCode.TOOL_ERROR:
+                assert failed.error.message == NOT_REACHED
+            assert await value(runner, "act") == "done"
+            may_end.set()
+            assert await other == "done"
+    assert len(calls) == 2 + (status is not None)
+    assert CANARY not in caplog.text + failed.told
+
+
+async def test_auth_that_fails_as_a_session_is_left_is_not_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class LeavesNot(httpx2.Auth):
+        def auth_flow(
+            self, request: httpx2.Request
+        ) -> Generator[httpx2.Request, httpx2.Response, None]:
+            if request.method == "DELETE":
+                raise OAuthTokenError(f"Token refresh failed: {CANARY}")
+            yield request
+
+    with by_http(tmp_path / "log") as server:
+        asks = HttpServer(server.url, auth=LeavesNot())
+        async with mcp_catalog(asks, client={"mode": "legacy"}) as catalog:
+            assert await value(ToolRunner(catalog, approver=approves), "echo", text="x") == "x"
+    assert CANARY not in caplog.text
 
 
 async def test_whom_sessions_believe_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,9 @@ HTTP.
 
 Rules: a message has at most `MAX_MESSAGE` bytes. Of a longer one nothing more is kept, and the call
 that it answers is told so. A program that was started is ended, with everything that it started. If
-a server cannot be reached, only the call that needed it ends, with a `RequestFault`: `NOT_SENT` if
-nothing was sent, `BROKEN` if nobody knows. The call's id is known before it is sent.
+a server cannot be reached, or its `auth` fails, only the call that needed it ends, with a
+`RequestFault`: `NOT_SENT` if nothing was sent, `BROKEN` if nobody knows. The call's id is known
+before it is sent.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
 from functools import cache
 from http import HTTPStatus
 from typing import Any
@@ -36,6 +38,7 @@ from toolcrib.bridges.mcp.faults import RequestFault, heard, marked
 from toolcrib.bridges.mcp.pipes import BoundedLines, Line
 from toolcrib.bridges.mcp.servers import HttpServer, StdioServer
 from toolcrib.errors import SourceError
+from toolcrib.failures import log_raised
 
 MAX_MESSAGE = 8 * 1_048_576
 _TAIL = 4_096  # bytes kept of a server's standard error
@@ -44,6 +47,7 @@ _ENDS = 2.0
 _LOOK = 0.01
 _TO_CONNECT = 30.0  # seconds to connect, to write, and to get a connection of the pool
 _MOST_OF_AN_ERROR = 65_536
+_UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 _KEPT_HEADERS = ("content-type", "mcp-session-id", "mcp-protocol-version")
 
 Incoming = SessionMessage | Exception
@@ -252,6 +256,7 @@ class HttpTransport:
             auth=server.auth,
             verify=_certificates(),
             timeout=httpx2.Timeout(_TO_CONNECT, read=None),  # calls have their own time limits
+            event_hooks={"request": [_note_sent], "response": [_note_answer]},
         )
         client.sent, client.hear = self._sent, self._hear
         streams = streamable_http_client(
@@ -266,6 +271,30 @@ def _certificates() -> ssl.SSLContext:
     """Return the certificates for all sessions. Reading them blocks the event loop for many
     milliseconds."""
     return httpx2.create_ssl_context()
+
+
+class _Sending:
+    """A request that is being sent to `url`, among those that its `auth` sends for it, and whether
+    the server may have done what it asks."""
+
+    def __init__(self, url: httpx2.URL) -> None:
+        self.url = url
+        self.may_be_done = False
+
+
+_SENDING: ContextVar[_Sending | None] = ContextVar("toolcrib mcp request", default=None)
+
+
+async def _note_sent(request: httpx2.Request) -> None:
+    sending = _SENDING.get()
+    if sending is not None and request.url == sending.url:
+        sending.may_be_done = True
+
+
+async def _note_answer(response: httpx2.Response) -> None:
+    sending = _SENDING.get()
+    if sending is not None and response.url == sending.url and response.is_client_error:
+        sending.may_be_done = False  # such as 401, before `auth` signs in
 
 
 class _Client(httpx2.AsyncClient):
@@ -289,6 +318,8 @@ class _Client(httpx2.AsyncClient):
         # after a redirect the body was not read yet
         message = _parsed_message(await request.aread())
         request_id = message.id if isinstance(message, types.JSONRPCRequest) else None
+        sending = _Sending(request.url)
+        token = _SENDING.set(sending)
         try:
             response = await self._send(request, **options)
             if response.status_code >= HTTPStatus.BAD_REQUEST:
@@ -297,16 +328,12 @@ class _Client(httpx2.AsyncClient):
                 return response
             if _content_type(response).startswith("application/json"):
                 return await _checked_response(request, response, request_id)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            return _error_response(
-                request, RequestFault.NOT_SENT, f"it cannot be reached ({_reason_of(error)})"
-            )
-        except httpx2.TransportError as error:
-            return _error_response(
-                request, RequestFault.BROKEN, f"the connection broke ({_reason_of(error)})"
-            )
         except httpx2.DecodingError as error:
             return _error_response(request, RequestFault.UNREADABLE, _reason_of(error))
+        except Exception as error:  # noqa: BLE001  the author's `auth` may raise anything
+            return _failure_response(request, error, may_be_done=sending.may_be_done)
+        finally:
+            _SENDING.reset(token)
         # a stream of changes is not resumed after a break, and `hear` is told about the break
         resumed = request.headers.get(MCP_METHOD_HEADER) != "subscriptions/listen"
         return _stream_response(response, resumed=resumed)
@@ -323,8 +350,9 @@ class _Client(httpx2.AsyncClient):
         return _stream_response(response, client=self)
 
     async def _leave_session(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Leave a session. The server may have forgotten it, or may not answer at all."""
-        with suppress(httpx2.TransportError, TimeoutError):
+        """Leave a session. The server may have forgotten it, or may not answer at all, and its
+        `auth` may fail."""
+        with suppress(Exception):
             async with asyncio.timeout(_ENDS):
                 response = await self._send(request, **options)
             if response.status_code != HTTPStatus.NOT_FOUND:
@@ -404,6 +432,20 @@ def _error_response(
     plain_error = types.ErrorData(code=INVALID_REQUEST, message=text)
     error = plain_error if fault is None else marked(fault, text)
     return _json_response(request, status, types.JSONRPCError(jsonrpc="2.0", id=None, error=error))
+
+
+def _failure_response(
+    request: httpx2.Request, error: Exception, *, may_be_done: bool
+) -> httpx2.Response:
+    """Return the error for a request that has no answer, by what is known about it."""
+    is_unsent = not may_be_done or isinstance(error, _UNSENT)
+    text = "it cannot be reached" if is_unsent else "the connection broke"
+    reason = _reason_of(error)
+    if not isinstance(error, httpx2.TransportError):
+        log_raised("the `auth` of an MCP server", error)
+        text, reason = "its auth failed", f"{type(error).__name__}: {reason}"
+    fault = RequestFault.NOT_SENT if is_unsent else RequestFault.BROKEN
+    return _error_response(request, fault, f"{text} ({reason})")
 
 
 def _json_response(
