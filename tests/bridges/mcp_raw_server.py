@@ -50,6 +50,7 @@ def taking(schema: Any, **more: Any) -> dict[str, Any]:
 LISTS: dict[str, list[dict[str, Any]]] = {
     "slash": [tool("a/b"), tool("fine tool!")],
     "collision": [tool("a/b"), tool("a_b")],
+    "half_collision": [tool("a/b", schema={**OBJECT, "$ref": "http://127.0.0.1/x"}), tool("a_b")],
     "confusable": [tool("get-user"), tool("get_user")],
     "twice": [tool("echo"), tool("echo", "Another."), tool("same"), tool("same")],
     "bombs": [

@@ -295,6 +295,7 @@ async def test_folders_are_told_as_roots(tmp_path: Path) -> None:
     ("kind", "names", "refused"),
     [
         ("slash", ["a_b", "fine_tool_"], []),
+        ("half_collision", ["a_b"], ["a/b"]),
         ("pages", ["page0", "page1", "page2"], []),
         ("none", [], []),
         ("twice", ["same"], ["echo"]),
@@ -905,6 +906,26 @@ async def test_an_open_catalog_is_not_entered_again(tmp_path: Path) -> None:
         assert await value(runner_of(catalog), "echo", text="x") == "x"
     async with servers as catalog:
         assert await value(runner_of(catalog), "echo", text="again") == "again"
+
+
+async def test_there_is_no_snapshot_without_servers(tmp_path: Path) -> None:
+    servers = mcp_catalog(odd(tmp_path / "log"))
+    for _ in range(2):
+        with pytest.raises(SourceError, match="no server is running"):
+            await servers.latest()
+        async with servers:
+            assert "echo" in await servers.latest()
+
+
+async def test_trust_in_a_tool_that_is_left_out_does_not_take_the_others_away() -> None:
+    trust = {"bomb": ReadOnly("sha256:" + "0" * 64), "seven": ReadOnly("sha256:" + "0" * 64)}
+    servers = mcp_catalog(raw("list", "bombs"), trust=trust)
+    async with servers as catalog:
+        assert catalog.names == ("pattern", "seven")
+        assert "bomb" in [one.tool for one in servers.left_out]
+    with pytest.raises(CatalogError, match="trust is given for a tool that is not there: 'bom'"):
+        async with mcp_catalog(raw("list", "bombs"), trust={"bom": ReadOnly()}):
+            pass
 
 
 async def test_what_appears_and_what_goes_is_told(tmp_path: Path) -> None:

@@ -169,9 +169,11 @@ class McpCatalog:
         """Ask the servers for their tools, and return a new snapshot. Earlier snapshots do not
         change.
 
-        Raises SourceError for a server that does not answer, and CatalogError for repeated or
-        unknown names and for tools that differ from the lock.
+        Raises SourceError for a server that does not answer and outside of the block, and
+        CatalogError for repeated or unknown names and for tools that differ from the lock.
         """
+        if not self._connections:
+            raise SourceError("no server is running: use this within `async with mcp_catalog(…)`")
         for _, connection in self._connections:
             await connection.refresh()
         return self._new_snapshot()
@@ -225,11 +227,13 @@ class McpCatalog:
             if name not in catalog_names | server_names:
                 listed = [tool.name for _, server in self._connections for tool in server.tools]
                 raise CatalogError(f"no server lists '{name}'{did_you_mean(name, listed)}")
-        for name in self._tool_options.marks.keys() - catalog_names:
-            raise CatalogError(
-                "marks are given for a tool that is not there: "
-                f"'{name}'{did_you_mean(name, sorted(catalog_names))}"
-            )
+        options = {"marks are": self._tool_options.marks, "trust is": self._tool_options.trust}
+        for option, by_name in options.items():
+            for name in by_name.keys() - catalog_names:
+                raise CatalogError(
+                    f"{option} given for a tool that is not there: "
+                    f"'{name}'{did_you_mean(name, sorted(catalog_names))}"
+                )
 
     def _new_snapshot(self) -> Catalog:
         """Return a catalog of the servers' current lists. Raises CatalogError, without any secret
@@ -255,25 +259,26 @@ class McpCatalog:
         left_out = [entry for entry, _, _ in malformed]
         by_name: dict[_Key, _ListedTool] = {}
         for entry in selected.values():
+            try:
+                tool = self._tool(entry)
+            except (DefinitionError, ValueError) as error:
+                left_out.append(_left_out(entry.connection, entry.tool.name, str(error)))
+                continue
             earlier = by_name.setdefault((entry.connection, entry.name), entry)
             if earlier is not entry:
                 raise CatalogError(
                     f"'{earlier.tool.name}' and '{entry.tool.name}' of {entry.connection.name} would "
                     f"both be called '{entry.name}': choose one of them with only=[…]"
                 )
-            try:
-                tool = self._tool(entry)
-            except (DefinitionError, ValueError) as error:
-                left_out.append(_left_out(entry.connection, entry.tool.name, str(error)))
-            else:
-                tools.append(Catalog([tool], source=entry.connection.name))
+            tools.append(Catalog([tool], source=entry.connection.name))
         catalog = Catalog(tools)
         lock = None
         if tool_options.lock is not None:
             lock = read_lock(tool_options.lock)
             refuse_changes(_changes_since(catalog, lock), tool_options.lock)
-        if tool_options.trust:
-            catalog = catalog.trusting(tool_options.trust, lock=lock)
+        trust = {name: each for name, each in tool_options.trust.items() if name in catalog}
+        if trust:
+            catalog = catalog.trusting(trust, lock=lock)
         for omitted in left_out:
             LOGGER.warning("%s: left out: %s", omitted.server, omitted.reason)
         self.left_out = tuple(left_out)
