@@ -288,6 +288,24 @@ async def test_folders_are_told_as_roots(tmp_path: Path) -> None:
         assert await value(runner_of(catalog), "roots") == tmp_path.as_uri()
 
 
+@each_row("relative", [True, False])
+async def test_a_path_of_a_program_is_that_below_its_own_folder(
+    relative: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder, kind in (("here", "slash"), (".", "pages")):
+        script = tmp_path / folder / "server.sh"
+        script.parent.mkdir(exist_ok=True)
+        script.write_text(f"#!/bin/sh\nexec {raw('list', kind).name}\n", encoding="utf-8")
+        script.chmod(0o755)
+    cwd = "here" if relative else tmp_path / "here"
+    async with mcp_catalog(StdioServer("./server.sh", cwd=cwd)) as catalog:
+        assert "a_b" in catalog.names
+    (tmp_path / "server.sh").unlink()
+    async with mcp_catalog(StdioServer("./server.sh", cwd=cwd)) as catalog:
+        assert "a_b" in catalog.names
+
+
 # What a server lists.
 
 
@@ -1006,6 +1024,10 @@ async def test_wrong_words_of_an_author_are_told() -> None:
         mcp_catalog()
     with pytest.raises(TypeError, match="only must be a Collection or None; got a str"):
         mcp_catalog("x", only="echo")
+    with pytest.raises(TypeError, match="roots must be a Sequence; got a str"):
+        mcp_catalog("x", roots="/home/ada")  # not its letters, such as `/`
+    with pytest.raises(TypeError, match="each item of roots must be"):
+        mcp_catalog("x", roots=[7])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="servers"):
         mcp_catalog(7)  # type: ignore[arg-type]
     assert CANARY not in repr(HttpServer("http://h/", {"authorization": CANARY}))

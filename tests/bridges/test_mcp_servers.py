@@ -13,6 +13,8 @@ from toolcrib.bridges.mcp import HttpServer, StdioServer, read_servers
 from toolcrib.bridges.mcp.servers import named_servers
 from toolcrib.errors import SourceError
 
+CANARY = "canary-31c7"
+
 
 @each_row(
     ("text", "server"),
@@ -98,7 +100,30 @@ def test_a_file_that_names_none_says_why(
     assert told in str(caught.value)
 
 
-@each_row(("text", "told"), [("", "no MCP server is named"), ("a 'b", "it is not a command line")])
+@each_row(
+    ("text", "told"),
+    [
+        ("", "no MCP server is named"),
+        ("a 'b", "it is not a command line"),
+        ("http://", "'http://' is not the URL of a server"),
+        ("http://[::1", "is not the URL of a server"),
+        ("https://h:99999/mcp", "is not the URL of a server"),
+    ],
+)
 def test_a_text_that_names_none_says_why(text: str, told: str) -> None:
-    with pytest.raises(SourceError, match=told):
+    with pytest.raises(SourceError) as caught:
         named_servers(text)
+    assert told in str(caught.value)
+
+
+def test_an_address_that_names_no_server_is_shown_without_its_secrets(tmp_path: Path) -> None:
+    for address in (
+        f"ftp://ada:{CANARY}@h/mcp",
+        f"h/mcp?key={CANARY}",
+        f"http://ada:{CANARY}@[::1",
+    ):
+        file = tmp_path / "mcp.json"
+        file.write_text(json.dumps({"mcpServers": {"shop": {"url": address}}}), encoding="utf-8")
+        with pytest.raises(SourceError, match=r"the server 'shop': .* is not the URL") as caught:
+            read_servers(file)
+        assert CANARY not in str(caught.value)

@@ -106,6 +106,7 @@ def mcp_catalog(
         raise SourceError("name a server, as in mcp_catalog('mcp-server-time')")
     if only is not None:
         check_each("only", only, str, "a list of names, such as ['read_file']")
+    roots = check_each("roots", roots, (str, Path), "a list of folders, such as ['/home/ada']")
     for name, tool_marks in (marks or {}).items():
         check_type("marks", tool_marks, Mapping, "a dictionary {name: {'requires_approval': True}}")
         stated_annotations(name, tool_marks)

@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from toolcrib.clients.server import secrets_of
+from toolcrib.clients.server import names_server, secrets_of
 from toolcrib.errors import SourceError, no_such
-from toolcrib.urls import passwords_in
+from toolcrib.urls import passwords_in, without_password
 from toolcrib.values.json import Veiled
 from toolcrib.values.typed import Checked
 
@@ -42,7 +42,7 @@ class StdioServer(Checked, Veiled, msgspec.Struct, frozen=True):
     """A program that speaks MCP over its standard input and output, started for this catalog.
 
     It gets what a shell needs from the environment (`PATH`, `HOME`, …), and `env`, and nothing
-    else.
+    else. A path in `command`, such as `./server`, is relative to `cwd`.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("env",)
@@ -67,7 +67,8 @@ class StdioServer(Checked, Veiled, msgspec.Struct, frozen=True):
 class HttpServer(Checked, Veiled, msgspec.Struct, frozen=True):
     """A server that speaks MCP's streamable HTTP at `url`. `headers` are sent with every request.
 
-    `auth` is an `httpx2.Auth`, such as the SDK's `OAuthClientProvider`.
+    `auth` is an `httpx2.Auth`, such as the SDK's `OAuthClientProvider`. Raises SourceError for a
+    `url` that names no server.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("headers", "auth")
@@ -75,6 +76,14 @@ class HttpServer(Checked, Veiled, msgspec.Struct, frozen=True):
     url: str
     headers: Mapping[str, str] = {}
     auth: Any = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not names_server(self.url):
+            raise SourceError(
+                f"{without_password(self.url)[:80]!r} is not the URL of a server: write it as "
+                "https://example.com/mcp"
+            )
 
     @property
     def name(self) -> str:
@@ -223,7 +232,11 @@ def _server(entry: Mapping[str, Any], label: str) -> Server:
         command, cwd = texts.one("command"), entry.get("cwd")
         folder = None if cwd is None else texts.one("cwd")
         return StdioServer(command, texts.listed("args"), texts.by_name("env"), folder)
-    return HttpServer(texts.one("url"), texts.by_name("headers"))
+    url, headers = texts.one("url"), texts.by_name("headers")
+    try:
+        return HttpServer(url, headers)
+    except SourceError as error:
+        raise SourceError(f"{label}: {error}") from None
 
 
 class _Texts:

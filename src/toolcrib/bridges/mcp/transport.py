@@ -21,6 +21,7 @@ from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -106,9 +107,7 @@ class StdioTransport:
     async def _start(self) -> asyncio.subprocess.Process:
         server = self._server
         environment = get_default_environment() | dict(server.env)
-        program = shutil.which(server.command, path=environment.get("PATH"))
-        if program is None:
-            raise SourceError(f"there is no program '{server.command}'")
+        program = _program_of(server, environment.get("PATH"))
         try:
             return await asyncio.create_subprocess_exec(
                 program,
@@ -148,6 +147,17 @@ class StdioTransport:
         while chunk := await process.stderr.read(1 << 16):
             self._stderr += chunk
             del self._stderr[:-_TAIL]
+
+
+def _program_of(server: StdioServer, search_path: str | None) -> str:
+    """Return the path of a server's program. Raises SourceError if there is none."""
+    command = server.command
+    if server.cwd is not None and Path(command).name != command:
+        command = str(Path(server.cwd, command).absolute())
+    program = shutil.which(command, path=search_path)
+    if program is None:
+        raise SourceError(f"there is no program '{server.command}'")
+    return program
 
 
 class UnanswerableError(ValueError):
