@@ -805,6 +805,37 @@ def booking(**options: Any) -> tuple[McpServer, MemorySink]:
 
 
 @ERAS
+@each_row(
+    "schema",
+    [
+        {},
+        {"type": "object"},
+        {"properties": {"seat": {"type": "string"}}},
+        {"type": ["object"], "properties": {}},
+        {"type": "string"},
+        {"type": 5},
+    ],
+)
+async def test_what_is_no_form_is_an_error_of_the_tool_and_not_asked(
+    era: Era, schema: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    @tool(visible=ALL)
+    async def ask(client: McpClient) -> str:
+        """Ask something."""
+        return str(await client.elicit("Which seat?", schema))
+
+    sink = MemorySink()
+    catalog = Catalog([ask]).bind({McpClient: per_call(calling_client)})
+    asked, answer = answering("accept")
+    server = mcp_server(ToolRunner(catalog, sinks=[sink])).server
+    async with Client(server, mode=era, elicitation_callback=answer) as client:
+        assert code_of(await client.call_tool("ask", {})) == "tool_error"
+    assert asked == []
+    assert sink.records[-1].status == "failed"
+    assert "tool 'ask' failed" in caplog.text
+
+
+@ERAS
 async def test_a_plain_tool_asks_the_clients_user(era: Era) -> None:
     @tool(visible=ALL)
     def book_plainly(date: str, client: McpClient) -> str:

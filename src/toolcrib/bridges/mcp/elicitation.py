@@ -35,7 +35,7 @@ from pydantic import ValidationError
 from toolcrib.approvals import shown_request
 from toolcrib.bridges.loops import LoopLost, run_in
 from toolcrib.doors import MayApprove, allows, anything, yes_of
-from toolcrib.errors import ApprovalError, ErrorCode, ToolError
+from toolcrib.errors import ApprovalError, ErrorCode, SchemaError, ToolError
 from toolcrib.hydration import parse_arguments
 from toolcrib.hydration.parse import Parsed
 from toolcrib.runner.approval import NotArguments, keeping
@@ -62,6 +62,7 @@ PATIENCE = 600.0  # seconds that a user gets, unless the tool's own time limit i
 _NOT_DECLARED = "This client cannot do that: it has not declared {}."
 _NO_REPLY = "The client did not answer."
 _INVALID_FORM = "The answers of the client's user do not fit the form."
+_NO_FORM = "a form is {'type': 'object', 'properties': {…}}"
 _NO_CLIENT = "The call does not come from an MCP client, so no user can be asked."
 
 AnswerT = TypeVar("AnswerT", types.ElicitResult, types.CreateMessageResult, types.ListRootsResult)
@@ -148,9 +149,12 @@ class McpClient:
 
         `schema` is the JSON Schema of an object whose properties are strings, numbers, booleans and
         choices. The answer's `action` says whether the user accepted. If so, `content` has the
-        object, which fits the schema. Raises ToolError if the client's object does not fit.
+        object, which fits the schema. Raises ToolError if the client's object does not fit, and
+        SchemaError for a schema that no form has.
         """
         validator = compile_validator(dict(schema))
+        if schema.get("type") != "object" or not isinstance(schema.get("properties"), Mapping):
+            raise SchemaError(_NO_FORM)
         if not has_forms(self.session):
             self._cannot(types.ClientCapabilities(elicitation=types.ElicitationCapability()))
         form = types.ElicitRequestFormParams(message=message, requested_schema=dict(schema))
