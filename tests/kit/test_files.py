@@ -41,7 +41,7 @@ async def test_a_path_outside_is_an_error_of_the_capability(catalog: Catalog, na
     assert caught.value.safe_text == "the path is outside the folder that may be read"
 
 
-@pytest.mark.parametrize("query", ["", "  ", "\n", "x" * 201])
+@pytest.mark.parametrize("query", ["", "  ", "\n", "one\ntwo", "x" * 201])
 async def test_a_query_has_a_length(catalog: Catalog, query: str) -> None:
     with pytest.raises(ToolError, match="1 to 200 characters") as caught:
         await call(catalog, "search_files", query=query)

@@ -370,8 +370,8 @@ def search_files(query: str, path: str = ".", *, root: FileRoot) -> FileMatches:
         query: The text to find, as it is written in the files; upper and lower case are the same.
         path: The folder or file to search, such as src; "." is the current folder.
     """
-    if not query.strip() or len(query) > _LONGEST_QUERY:
-        raise ToolError(f"query must be a text of 1 to {_LONGEST_QUERY} characters")
+    if not query.strip() or "\n" in query or len(query) > _LONGEST_QUERY:
+        raise ToolError(f"query must be a text of 1 to {_LONGEST_QUERY} characters in one line")
     return root.search(query, path)
 
 
