@@ -282,10 +282,12 @@ async def test_a_server_behind_http_that_dies_and_is_back(
     assert asked(log).count("die") == 1
 
 
-async def test_folders_are_told_as_roots(tmp_path: Path) -> None:
-    servers = mcp_catalog(odd(tmp_path / "log"), roots=[tmp_path], client={"mode": "legacy"})
+@each_row("name", [b"shop", b"caf\xe9"])  # the second name is not UTF-8
+async def test_folders_are_told_as_roots(name: bytes, tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(name)
+    servers = mcp_catalog(odd(tmp_path / "log"), roots=[folder], client={"mode": "legacy"})
     async with servers as catalog:
-        assert await value(runner_of(catalog), "roots") == tmp_path.as_uri()
+        assert await value(runner_of(catalog), "roots") == folder.as_uri()
 
 
 @each_row("relative", [True, False])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from typing import Any
 
 import httpx2
@@ -15,8 +16,15 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
 from pydantic import AnyHttpUrl
 
-from toolcrib import ALL, Caller, ToolRunner, tool
-from toolcrib.bridges.mcp import McpServer, bearer, caller_of, mcp_server
+from toolcrib import ALL, Caller, Catalog, ToolRunner, per_call, tool
+from toolcrib.bridges.mcp import (
+    McpClient,
+    McpServer,
+    bearer,
+    caller_of,
+    calling_client,
+    mcp_server,
+)
 from toolcrib.bridges.mcp.doors import ENDED
 from toolcrib.testing import MemorySink
 
@@ -87,6 +95,45 @@ class Tokens:
 def shop(**options: Any) -> tuple[McpServer, MemorySink]:
     sink = MemorySink()
     return mcp_server(ToolRunner([stock, search, refund, note], sinks=[sink]), **options), sink
+
+
+@ERAS
+async def test_a_question_is_sent_whatever_text_its_tool_gives(era: Era) -> None:
+    """A file name that is not UTF-8 has lone surrogates, which JSON cannot hold."""
+    name = os.fsdecode(b"caf\xe9 \xff")
+    asked: list[str] = []
+
+    @tool(visible=ALL)
+    async def ask(client: McpClient) -> str:
+        """Ask the user, and the model."""
+        form = {"type": "object", "properties": {}}
+        given = await client.elicit(f"Delete {name}?", form, key=name)
+        text = types.TextContent(text=f"Describe {name} \N{WARNING SIGN}")
+        messages = [types.SamplingMessage(role="user", content=text)]
+        wanted = types.CreateMessageRequestParams(messages=messages, max_tokens=5)
+        return f"{given.action}, {(await client.sample(wanted)).model}"
+
+    async def fill(_context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        asked.append(params.message)
+        return types.ElicitResult(action="accept", content={})
+
+    async def write(
+        _context: Any, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult:
+        content = params.messages[0].content
+        assert isinstance(content, types.TextContent)
+        asked.append(content.text)
+        return types.CreateMessageResult(role="assistant", content=content, model="tiny")
+
+    catalog = Catalog([ask]).bind({McpClient: per_call(calling_client)})
+    answering: dict[str, Any] = {"elicitation_callback": fill, "sampling_callback": write}
+    async with (
+        reached(mcp_server(ToolRunner(catalog))) as url,
+        client_of(url, era=era, **answering) as client,
+    ):
+        done = await client.call_tool("ask", {})
+    assert done.content == [types.TextContent(text="accept, tiny")]
+    assert asked == ["Delete caf? ??", "Describe caf? ? \N{WARNING SIGN}"]
 
 
 @ERAS

@@ -636,7 +636,7 @@ async def _listen(client: Client, session: _Session) -> None:
 
 def _root(folder: str | Path) -> types.Root:
     path = Path(folder).absolute()
-    return types.Root(uri=FileUrl(path.as_uri()), name=path.name or None)
+    return types.Root(uri=FileUrl(path.as_uri()), name=encodable(path.name) or None)
 
 
 async def _skip_validation(_name: str, _result: types.CallToolResult) -> None:

@@ -16,6 +16,7 @@ itself (an agent).
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from functools import partial
 from itertools import count
@@ -53,7 +54,7 @@ from toolcrib.values.decision import (
     ForRun,
     Refuse,
 )
-from toolcrib.values.json import JsonObject, Veiled
+from toolcrib.values.json import JsonObject, Veiled, encodable
 from toolcrib.values.record import SuspendedCall, Waiting
 
 # seconds; a client that itself reports that it has gone delays the call by as much
@@ -200,9 +201,10 @@ class McpClient:
     async def _ask_there(
         self, request: types.InputRequest, kind: type[AnswerT], key: str
     ) -> AnswerT:
+        request = _encodable_request(request)
         with slots_lent():
             if self.modern:
-                answer = await self._questions.answer(request, key)
+                answer = await self._questions.answer(request, encodable(key))
             else:
                 asked_by = self._questions.context.request_id
                 metadata = ServerMessageMetadata(related_request_id=asked_by)
@@ -214,6 +216,15 @@ class McpClient:
         if not isinstance(answer, kind):
             raise ToolError(_NO_REPLY)
         return answer
+
+
+def _encodable_request(request: types.InputRequest) -> types.InputRequest:
+    """Return a question that can be sent. A text of the tool's, such as a file name, may hold lone
+    surrogates."""
+    plain = request.model_dump(mode="json", by_alias=True, exclude_none=True)
+    text = json.dumps(plain, ensure_ascii=False)
+    sent = encodable(text)
+    return request if sent == text else type(request).model_validate_json(sent, by_name=False)
 
 
 async def cancelled_if_gone(error: Exception) -> None:
