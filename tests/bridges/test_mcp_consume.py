@@ -12,10 +12,12 @@ import sys
 import threading
 import time
 from collections.abc import Generator, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import mcp_types as types
 import msgspec
 import pytest
 from anyio.from_thread import start_blocking_portal
@@ -33,6 +35,7 @@ from bridges.mcp_helpers import (
     until,
     value,
 )
+from bridges.mcp_http import reached
 from bridges.mcp_odd_server import PNG, WAV
 from children import run
 from rows import each_row
@@ -47,10 +50,21 @@ from toolcrib import (
     ToolCall,
     ToolRunner,
     Trusted,
+    per_call,
+    tool,
 )
 from toolcrib.agent.history import result_message
 from toolcrib.bridges import loops
-from toolcrib.bridges.mcp import HttpServer, McpCatalog, StdioServer, connection, mcp_catalog
+from toolcrib.bridges.mcp import (
+    HttpServer,
+    McpCatalog,
+    McpClient,
+    StdioServer,
+    calling_client,
+    connection,
+    mcp_catalog,
+    mcp_server,
+)
 from toolcrib.bridges.mcp.connection import CHANGED, LISTING, NOT_REACHED
 from toolcrib.bridges.mcp.content import FAILED
 from toolcrib.bridges.mcp.tasks import LOST
@@ -306,6 +320,83 @@ async def test_a_path_of_a_program_is_that_below_its_own_folder(
     (tmp_path / "server.sh").unlink()
     async with mcp_catalog(StdioServer("./server.sh", cwd=cwd)) as catalog:
         assert "a_b" in catalog.names
+
+
+@tool(visible=ALL)
+async def ask(times: int, client: McpClient) -> str:
+    """Ask the user."""
+    form = {"type": "object", "properties": {"text": {"type": "string"}}}
+    answers = [await client.elicit(f"{number}?", form) for number in range(times)]
+    return str(answers[-1].content)
+
+
+async def says_so(_context: object, _params: object) -> types.ElicitResult:
+    return types.ElicitResult(action="accept", content={"text": "yes"})
+
+
+async def says_what_no_json_holds(_context: object, _params: object) -> types.ElicitResult:
+    return types.ElicitResult(action="accept", content={"text": "caf\udce9"})
+
+
+async def refuses_in_such_words(_context: object, _params: object) -> types.ErrorData:
+    return types.ErrorData(code=-1, message="not caf\udce9")
+
+
+async def raises(_context: object, _params: object) -> types.ElicitResult:
+    raise RuntimeError(CANARY)
+
+
+async def says_nothing(_context: object, _params: object) -> Any:
+    return None
+
+
+@each_row("mode", MODES)
+@each_row(
+    ("answer", "times", "gives"),
+    [
+        (says_so, 10, "{'text': 'yes'}"),
+        (says_so, 11, None),  # from 2026 on: rounds of one call
+        (says_what_no_json_holds, 1, "{'text': 'caf?'}"),
+        (refuses_in_such_words, 1, None),
+        (raises, 1, None),
+        (says_nothing, 1, None),
+    ],
+)
+async def test_what_the_clients_own_answer_does_to_its_call(
+    mode: str, answer: Any, times: int, gives: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """From 2026 on a question ends a request, so that its tool has begun whatever comes of it."""
+    server = mcp_server(ToolRunner(Catalog([ask]).bind({McpClient: per_call(calling_client)})))
+    options = {"mode": mode, "elicitation_callback": answer}
+    async with reached(server) as url, mcp_catalog(url, visible=ALL, client=options) as catalog:
+        runner = runner_of(catalog)
+        outcome = await made(runner, "ask", times=times)
+        if isinstance(outcome, Completed):
+            assert outcome.value == (gives or "{'text': 'yes'}")
+        else:
+            assert isinstance(outcome, Failed)
+            assert gives is None
+            is_old = mode == "legacy"
+            expected = ErrorCode.TOOL_ERROR if is_old else ErrorCode.OUTCOME_UNKNOWN
+            assert outcome.error.code is expected
+        assert CANARY not in caplog.text
+        assert (await made(runner, "ask", times=0)).record.error is not None  # it goes on
+
+
+async def test_a_server_that_is_gone_when_its_question_is_answered() -> None:
+    server = mcp_server(ToolRunner(Catalog([ask]).bind({McpClient: per_call(calling_client)})))
+    up = AsyncExitStack()
+
+    async def answers_too_late(context: object, params: object) -> types.ElicitResult:
+        await up.aclose()
+        return await says_so(context, params)
+
+    url = await up.enter_async_context(reached(server))
+    async with mcp_catalog(url, client={"elicitation_callback": answers_too_late}) as catalog:
+        failed = await failure(runner_of(catalog), "ask", times=1)
+        assert failed.error.code is ErrorCode.OUTCOME_UNKNOWN
+        failed = await failure(runner_of(catalog), "ask", times=1)
+        assert failed.error.message == NOT_REACHED
 
 
 # What a server lists.

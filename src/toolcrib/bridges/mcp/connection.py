@@ -25,21 +25,23 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, assert_never
 
 import mcp_types as types
-from mcp import Client, MCPError
+from mcp import Client, InputRequiredRoundsExceededError, MCPError
 from mcp.client.session import ClientRequestContext, ClientSession, IncomingMessage
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.dispatcher import ProgressFnT
+from mcp_types import INTERNAL_ERROR
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import FileUrl, ValidationError
+from pydantic import FileUrl, TypeAdapter, ValidationError
 
 from toolcrib.bridges.loops import LoopLost, run_in
-from toolcrib.bridges.mcp.content import UNUSABLE, reported_error, value_of
+from toolcrib.bridges.mcp.content import UNUSABLE, encodable_message, reported_error, value_of
 from toolcrib.bridges.mcp.faults import RequestFault, fault_of, mark_of, marked
 from toolcrib.bridges.mcp.servers import Server, StdioServer, legal_name
 from toolcrib.bridges.mcp.tasks import LOST, Tasks, call_as_task, raw_answer
 from toolcrib.bridges.mcp.transport import HttpTransport, StdioTransport
 from toolcrib.clients.server import hidden, remembered
 from toolcrib.errors import OutcomeUnknown, SourceError, ToolError
+from toolcrib.failures import log_raised
 from toolcrib.runner.execute import until_done
 from toolcrib.values.context import CallContext
 from toolcrib.values.json import JsonValue, digest, encodable
@@ -59,6 +61,9 @@ _SDK_SESSION = inspect.getfile(ClientRequestContext)
 # and seconds that calls in a session that is over get for their own answers, before it is left
 _TO_END = 2.0
 _TO_ANSWER = 5.0  # seconds that a server gets to answer a ping
+_ANSWER: TypeAdapter[types.InputResponse | types.ErrorData] = TypeAdapter(
+    types.InputResponse | types.ErrorData
+)
 CHANGED = (
     "The server has changed this tool since its definition was read here, so it was not "
     "called: take a new snapshot of the catalog to get the new definition."
@@ -70,6 +75,7 @@ LISTING = (
 UNANSWERED = (
     "The server asked something that this client cannot answer, and what it has done is unknown."
 )
+_CALLBACK_FAILED = "The client's callback failed."
 FORGETFUL = "The server does not know the session, and did not accept a new one either."
 NOT_REACHED = "The server cannot be reached. Nothing was sent to it."
 _NO_LOOP = (
@@ -293,6 +299,8 @@ class Connection:
             except MCPError as error:
                 if not (may_retry and await _is_gone(fault_of(error), session, client)):
                     raise self._error_of(error, session) from None
+            except InputRequiredRoundsExceededError:
+                raise OutcomeUnknown(UNANSWERED) from None
             except (ValidationError, RuntimeError):
                 raise ToolError(UNUSABLE) from None
             session.forget()
@@ -438,8 +446,8 @@ class Connection:
             tool_support = client.server_capabilities.tools
             session.reports_changes = bool(tool_support and tool_support.list_changed)
             if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
-                _mark_refusals(client.session)
                 session.misses_changes = True  # until `_listen` hears
+            _guard_callbacks(client.session)
             with session.relisted():
                 await self._list(client)
             session.limit = None
@@ -643,19 +651,28 @@ async def _skip_validation(_name: str, _result: types.CallToolResult) -> None:
     """Do nothing: the runner judges output schemas. The SDK's validator has no limit on its work."""
 
 
-def _mark_refusals(session: ClientSession) -> None:
-    """Mark refusals by the client's own callbacks, which the SDK reports like errors of the server."""
+def _guard_callbacks(session: ClientSession) -> None:
+    """Keep what the client's own callbacks do to their question. If one raises, or gives no answer
+    that can be sent, the answer is an error. From 2026-07-28 on, errors are marked, since the SDK
+    reports them like those of the server."""
     dispatch = session.dispatch_input_request
 
-    async def marking(
+    async def guarded(
         context: ClientRequestContext, request: types.InputRequest
     ) -> types.InputResponse | types.ErrorData:
-        answer = await dispatch(context, request)
-        if isinstance(answer, types.ErrorData):
+        try:
+            answer = encodable_message(_ANSWER.validate_python(await dispatch(context, request)))
+        except Exception as raised:  # noqa: BLE001  the author's callback
+            log_raised("a callback of the MCP client", raised)
+            answer = types.ErrorData(code=INTERNAL_ERROR, message=_CALLBACK_FAILED)
+        if (
+            isinstance(answer, types.ErrorData)
+            and session.protocol_version in MODERN_PROTOCOL_VERSIONS
+        ):
             return marked(RequestFault.UNANSWERED, answer.message)
         return answer
 
-    session.dispatch_input_request = marking  # type: ignore[method-assign, assignment]
+    session.dispatch_input_request = guarded  # type: ignore[method-assign, assignment]
 
 
 def _progress_callback(context: CallContext) -> ProgressFnT:

@@ -10,11 +10,13 @@ correct itself, and no record has it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
 from urllib.parse import quote
 
 import mcp_types as types
+from pydantic import BaseModel
 
 from toolcrib.agent.history import result_message
 from toolcrib.errors import ToolError
@@ -30,13 +32,23 @@ from toolcrib.values.content import (
     kind_of,
 )
 from toolcrib.values.definition import ALL, ToolDefinition
-from toolcrib.values.json import JsonObject, canonical_json, fresh
+from toolcrib.values.json import JsonObject, canonical_json, encodable, fresh
 from toolcrib.values.record import CallError, Completed, Failed
 
 FAILED = "The server says that its tool failed."
 UNUSABLE = "The server answered, but its answer is not valid in MCP."
 _LONGEST = 20_000  # characters of an error for the model
 _BYTES = "application/octet-stream"
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+def encodable_message(message: ModelT) -> ModelT:
+    """Return a question or an answer that can be sent. A text of an author's, such as a file name,
+    may hold lone surrogates."""
+    plain = message.model_dump(mode="json", by_alias=True, exclude_none=True)
+    text = json.dumps(plain, ensure_ascii=False)
+    sent = encodable(text)
+    return message if sent == text else type(message).model_validate_json(sent, by_name=False)
 
 
 def listed(definition: ToolDefinition) -> types.Tool:

@@ -16,7 +16,6 @@ itself (an agent).
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
 from functools import partial
 from itertools import count
@@ -35,6 +34,7 @@ from pydantic import ValidationError
 
 from toolcrib.approvals import shown_request
 from toolcrib.bridges.loops import LoopLost, run_in
+from toolcrib.bridges.mcp.content import encodable_message
 from toolcrib.doors import MayApprove, allows, anything, yes_of
 from toolcrib.errors import ApprovalError, ErrorCode, SchemaError, ToolError
 from toolcrib.hydration import parse_arguments
@@ -201,7 +201,7 @@ class McpClient:
     async def _ask_there(
         self, request: types.InputRequest, kind: type[AnswerT], key: str
     ) -> AnswerT:
-        request = _encodable_request(request)
+        request = encodable_message(request)
         with slots_lent():
             if self.modern:
                 answer = await self._questions.answer(request, encodable(key))
@@ -216,15 +216,6 @@ class McpClient:
         if not isinstance(answer, kind):
             raise ToolError(_NO_REPLY)
         return answer
-
-
-def _encodable_request(request: types.InputRequest) -> types.InputRequest:
-    """Return a question that can be sent. A text of the tool's, such as a file name, may hold lone
-    surrogates."""
-    plain = request.model_dump(mode="json", by_alias=True, exclude_none=True)
-    text = json.dumps(plain, ensure_ascii=False)
-    sent = encodable(text)
-    return request if sent == text else type(request).model_validate_json(sent, by_name=False)
 
 
 async def cancelled_if_gone(error: Exception) -> None:

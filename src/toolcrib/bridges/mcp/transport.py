@@ -49,6 +49,7 @@ _LOOK = 0.01
 _TO_CONNECT = 30.0  # seconds to connect, to write, and to get a connection of the pool
 _MOST_OF_AN_ERROR = 65_536
 _UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+_OF_ROUNDS = frozenset(("requestState", "inputResponses"))
 _KEPT_HEADERS = ("content-type", "mcp-session-id", "mcp-protocol-version")
 
 Incoming = SessionMessage | Exception
@@ -341,7 +342,9 @@ class _Client(httpx2.AsyncClient):
         except httpx2.DecodingError as error:
             return _error_response(request, RequestFault.UNREADABLE, _reason_of(error))
         except Exception as error:  # noqa: BLE001  the author's `auth` may raise anything
-            return _failure_response(request, error, may_be_done=sending.may_be_done)
+            is_unsent = not sending.may_be_done or isinstance(error, _UNSENT)
+            may_be_done = _goes_on(message) or not is_unsent
+            return _failure_response(request, error, may_be_done=may_be_done)
         finally:
             _SENDING.reset(token)
         # a stream of changes is not resumed after a break, and `hear` is told about the break
@@ -444,17 +447,25 @@ def _error_response(
     return _json_response(request, status, types.JSONRPCError(jsonrpc="2.0", id=None, error=error))
 
 
+def _goes_on(message: types.JSONRPCMessage) -> bool:
+    """Return whether a request goes on with a call that the server has begun, by answers to what it
+    asked (from protocol 2026-07-28 on)."""
+    params = message.params if isinstance(message, types.JSONRPCRequest) else None
+    return not _OF_ROUNDS.isdisjoint(params or {})
+
+
 def _failure_response(
     request: httpx2.Request, error: Exception, *, may_be_done: bool
 ) -> httpx2.Response:
     """Return the error for a request that has no answer, by what is known about it."""
-    is_unsent = not may_be_done or isinstance(error, _UNSENT)
-    text = "it cannot be reached" if is_unsent else "the connection broke"
-    reason = _reason_of(error)
+    text, reason = (
+        "the connection broke" if may_be_done else "it cannot be reached",
+        _reason_of(error),
+    )
     if not isinstance(error, httpx2.TransportError):
         log_raised("the `auth` of an MCP server", error)
         text, reason = "its auth failed", f"{type(error).__name__}: {reason}"
-    fault = RequestFault.NOT_SENT if is_unsent else RequestFault.BROKEN
+    fault = RequestFault.BROKEN if may_be_done else RequestFault.NOT_SENT
     return _error_response(request, fault, f"{text} ({reason})")
 
 
