@@ -31,7 +31,12 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.dispatcher import coerce_request_id
-from mcp.shared.inbound import MCP_METHOD_HEADER
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PARAM_HEADER_PREFIX,
+    MCP_PROTOCOL_VERSION_HEADER,
+)
 from mcp.shared.message import SessionMessage
 from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, METHOD_NOT_FOUND
 
@@ -50,6 +55,7 @@ _TO_CONNECT = 30.0  # seconds to connect, to write, and to get a connection of t
 _MOST_OF_AN_ERROR = 65_536
 _UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 _OF_ROUNDS = frozenset(("requestState", "inputResponses"))
+_OF_CALLS = (MCP_METHOD_HEADER, MCP_NAME_HEADER, MCP_PROTOCOL_VERSION_HEADER)
 _KEPT_HEADERS = ("content-type", "mcp-session-id", "mcp-protocol-version")
 
 Incoming = SessionMessage | Exception
@@ -318,7 +324,8 @@ class _Client(httpx2.AsyncClient):
 
     async def _send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         response = await super().send(request, **options)
-        self.sent(response.request.headers)
+        headers = response.request.headers.items()
+        self.sent({name: value for name, value in headers if not _tells_of_a_call(name.lower())})
         return response
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
@@ -445,6 +452,12 @@ def _error_response(
     plain_error = types.ErrorData(code=INVALID_REQUEST, message=text)
     error = plain_error if fault is None else marked(fault, text)
     return _json_response(request, status, types.JSONRPCError(jsonrpc="2.0", id=None, error=error))
+
+
+def _tells_of_a_call(header: str) -> bool:
+    """Return whether a header repeats a part of the message that is sent, which is no secret of the
+    server's: its method, its tool, an argument."""
+    return header in _OF_CALLS or header.startswith(MCP_PARAM_HEADER_PREFIX.lower())
 
 
 def _goes_on(message: types.JSONRPCMessage) -> bool:
