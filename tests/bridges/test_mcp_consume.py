@@ -48,6 +48,7 @@ from toolcrib import (
     Failed,
     ReadOnly,
     ToolCall,
+    ToolError,
     ToolRunner,
     Trusted,
     per_call,
@@ -577,11 +578,12 @@ async def test_no_listing_counts_that_began_before_another_one() -> None:
     assert late.error.message == CHANGED
 
 
+@each_row("mode", ["auto", "2026-07-28"])  # the latter does not ask what the server can do
 @each_row("how", ["late", "ends", "refuses", "never"])
-async def test_no_call_is_sent_by_what_a_server_may_have_said_unheard(how: str) -> None:
+async def test_no_call_is_sent_by_what_a_server_may_have_said_unheard(how: str, mode: str) -> None:
     """It changes a tool when it is asked to say so: before it does, or though it does not any more, or
     ever."""
-    async with mcp_catalog(raw(f"listen_{how}")) as catalog:
+    async with mcp_catalog(raw(f"listen_{how}"), client={"mode": mode}) as catalog:
         runner = runner_of(catalog)
         assert await value(runner, "same") == "same ran with "
         await asyncio.sleep(0.1)
@@ -781,6 +783,28 @@ async def test_a_secret_of_a_header_or_of_auth_is_hidden_too() -> None:
                 pass
     assert "secret-99" not in str(raised.value)
     assert "of-auth" not in str(raised.value)
+
+
+async def test_what_a_header_repeats_of_a_call_is_not_hidden() -> None:
+    """From 2026 on, headers say which tool is called, and with which arguments where it asks so."""
+    properties = {
+        "region": {"type": "string", "x-mcp-header": "Region"},
+        "sort_key": {"type": "string", "x-mcp-header": "Sort-Key"},
+    }
+    form = {"name": "find_server", "input_schema": {"type": "object", "properties": properties}}
+
+    def find_server(**arguments: str) -> str:
+        raise ToolError(f"find_server by tools/call of 2026-07-28: {arguments}, not {CANARY}")
+
+    own = Catalog.from_definitions(
+        [{**form, "description": "Find it."}], handlers={"find_server": find_server}
+    )
+    async with reached(mcp_server(ToolRunner(own))) as url:
+        server = HttpServer(url, {"x-key": CANARY})
+        async with mcp_catalog(server, client={"mode": "2026-07-28"}) as catalog:
+            asked_for = {"region": "frankfurt", "sort_key": "created_at"}
+            failed = await failure(runner_of(catalog), "find_server", **asked_for)
+    assert f"find_server by tools/call of 2026-07-28: {asked_for}, not [key]" in failed.told
 
 
 async def changed(servers: McpCatalog) -> None:

@@ -219,6 +219,11 @@ class Connection:
         self._task_tools: frozenset[str] = frozenset()
         self._server = server
         self._options = options
+        mode = options.client.get("mode", "auto")
+        # then the server is not asked what it can do, and the SDK makes up that it can do nothing
+        self._skips_discovery = mode not in ("auto", "legacy") and not options.client.get(
+            "prior_discover"
+        )
         self._session: _Session | None = None
         self._session_wanted = asyncio.Event()
         self._closed = False
@@ -444,7 +449,9 @@ class Connection:
         async with session.within(self._options.seconds) as limit, client:
             client.session.validate_tool_result = _skip_validation  # type: ignore[method-assign, assignment]
             tool_support = client.server_capabilities.tools
-            session.reports_changes = bool(tool_support and tool_support.list_changed)
+            session.reports_changes = self._skips_discovery or bool(
+                tool_support and tool_support.list_changed
+            )
             if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
                 session.misses_changes = True  # until `_listen` hears
             _guard_callbacks(client.session)
@@ -522,7 +529,8 @@ class Connection:
     async def _pages(self, client: Client) -> tuple[list[types.Tool], dict[str, str]]:
         tools: list[types.Tool] = []
         cursor: str | None = None
-        pages = _MOST_PAGES if client.server_capabilities.tools is not None else 0
+        has_tools = self._skips_discovery or client.server_capabilities.tools is not None
+        pages = _MOST_PAGES if has_tools else 0
         malformed: dict[str, str] = {}
         for _ in range(pages):
             page = await _page(client, cursor, malformed)
