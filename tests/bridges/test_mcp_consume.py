@@ -400,6 +400,20 @@ async def test_a_server_that_is_gone_when_its_question_is_answered() -> None:
         assert failed.error.message == NOT_REACHED
 
 
+@each_row("mode", MODES)
+async def test_the_ends_of_many_calls_are_told_to_a_server_behind_http(
+    mode: str, tmp_path: Path
+) -> None:
+    """Though each of them has a connection of its own."""
+    with by_http(tmp_path / "log") as server:
+        servers = mcp_catalog(server.url, marks={"hang": {"timeout": 1.0}}, client={"mode": mode})
+        async with servers as catalog:
+            runner = runner_of(catalog, concurrency=200)
+            ended = await asyncio.gather(*(failure(runner, "hang") for _ in range(105)))
+            assert {each.error.code for each in ended} == {ErrorCode.TIMEOUT}
+            assert await value(runner, "echo", text="x") == "x"
+
+
 # What a server lists.
 
 

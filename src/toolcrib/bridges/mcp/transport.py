@@ -51,9 +51,10 @@ _TAIL = 4_096  # bytes kept of a server's standard error
 # seconds that a program gets to end by itself, and again after a signal; also for a DELETE by HTTP
 _ENDS = 2.0
 _LOOK = 0.01
-_TO_CONNECT = 30.0  # seconds to connect, to write, and to get a connection of the pool
+_TO_CONNECT = 30.0  # seconds to connect, and to write
+_KEPT = 20  # connections that are kept for later requests
 _MOST_OF_AN_ERROR = 65_536
-_UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+_UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
 _OF_ROUNDS = frozenset(("requestState", "inputResponses"))
 _OF_CALLS = (MCP_METHOD_HEADER, MCP_NAME_HEADER, MCP_PROTOCOL_VERSION_HEADER)
 _KEPT_HEADERS = ("content-type", "mcp-session-id", "mcp-protocol-version")
@@ -273,6 +274,9 @@ class HttpTransport:
             auth=server.auth,
             verify=_certificates(),
             timeout=httpx2.Timeout(_TO_CONNECT, read=None),  # calls have their own time limits
+            # runners limit how many calls run together, and a call must not keep the end of another
+            # from being told
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=_KEPT),
             event_hooks={"request": [_note_sent], "response": [_note_answer]},
         )
         client.sent, client.hear = self._sent, self._hear
