@@ -236,6 +236,8 @@ for line in sys.stdin:
             on_listen(asked["id"])
         case "tools/list":
             on_list(asked["id"], (asked.get("params") or {}).get("cursor"))
+        case "tools/call" if MODE == "deaf":
+            time.sleep(60)  # it reads nothing meanwhile
         case "tools/call":
             on_call(asked["id"], asked["params"]["name"], asked["params"].get("arguments") or {})
         case "tasks/get":

@@ -414,6 +414,20 @@ async def test_the_ends_of_many_calls_are_told_to_a_server_behind_http(
             assert await value(runner, "echo", text="x") == "x"
 
 
+async def test_a_call_that_is_left_behind_stops_nobody_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The SDK's time limits are for its own call, whoever made that and has gone on."""
+    monkeypatch.setattr("toolcrib.runner.execute.GRACE", 0.05)
+    monkeypatch.setattr("mcp.shared.jsonrpc_dispatcher._ABANDON_WRITE_TIMEOUT", 0.3)
+    async with mcp_catalog(raw("deaf"), marks={"same": {"timeout": 0.1}}) as catalog:
+        runner = runner_of(catalog)
+        assert (await failure(runner, "same")).error.code is ErrorCode.TIMEOUT
+        unread = await failure(runner, "same", x="x" * 300_000)  # more than its pipe holds
+        assert unread.error.code is ErrorCode.OUTCOME_UNKNOWN
+        await asyncio.sleep(0.5)
+
+
 # What a server lists.
 
 

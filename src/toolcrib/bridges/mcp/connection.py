@@ -281,8 +281,11 @@ class Connection:
     async def _in_own_loop(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Do the work in the event loop of the session. Raises SourceError if that loop does not
         run, and LoopLost."""
-        is_here = self._loop is asyncio.get_running_loop()
-        if not is_here and (self._process != os.getpid() or not self._loop.is_running()):
+        if self._loop is asyncio.get_running_loop():
+            # The SDK's time limits cancel the task in which they began, and a call that does not
+            # stop is left behind by its caller's task.
+            return await asyncio.ensure_future(work())
+        if self._process != os.getpid() or not self._loop.is_running():
             raise SourceError(f"{self.name}: it was opened in another event loop")
         return await run_in(self._loop, work)
 
