@@ -832,7 +832,7 @@ async def test_what_a_header_repeats_of_a_call_is_not_hidden() -> None:
         async with mcp_catalog(server, client={"mode": "2026-07-28"}) as catalog:
             asked_for = {"region": "frankfurt", "sort_key": "created_at"}
             failed = await failure(runner_of(catalog), "find_server", **asked_for)
-    assert f"find_server by tools/call of 2026-07-28: {asked_for}, not [key]" in failed.told
+    assert f"find_server by tools/call of 2026-07-28: {asked_for}, not [key]" in failed.model_text
 
 
 async def changed(servers: McpCatalog) -> None:

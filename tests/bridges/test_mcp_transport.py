@@ -648,7 +648,7 @@ async def test_auth_that_fails_ends_its_own_call_and_no_other(
             may_end.set()
             assert await other == "done"
     assert len(calls) == 2 + (status is not None)
-    assert CANARY not in caplog.text + failed.told
+    assert CANARY not in caplog.text + failed.model_text
 
 
 async def test_auth_that_fails_as_a_session_is_left_is_not_told(
