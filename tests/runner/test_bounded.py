@@ -9,10 +9,11 @@ import subprocess
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
+import anyio
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -427,6 +428,86 @@ async def test_what_is_left_behind_cancels_nobody_who_called_it(
     assert isinstance(outcome, Failed)
     assert outcome.error.code is ErrorCode.OUTCOME_UNKNOWN
     await ended.wait()
+    await until(lambda: runner.left_behind == before)
+    await asyncio.sleep(0.06)
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+async def _limited() -> AsyncIterator[None]:
+    async with asyncio.timeout(0.06):
+        yield
+
+
+def _stacked(limit: Callable[[], Any]) -> Callable[[], Any]:
+    @asynccontextmanager
+    async def stacked() -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(limit())
+            yield
+
+    return stacked
+
+
+@asynccontextmanager
+async def _anyio_scope() -> AsyncIterator[None]:
+    with anyio.move_on_after(0.06, shield=True):
+        yield
+
+
+@asynccontextmanager
+async def _anyio_group() -> AsyncIterator[None]:
+    async with anyio.create_task_group() as group:
+        group.cancel_scope.deadline = anyio.current_time() + 0.06
+        yield
+
+
+@asynccontextmanager
+async def _failing_group() -> AsyncIterator[None]:
+    async def fail() -> None:
+        await asyncio.sleep(0.06)
+        raise ValueError
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(fail())
+        yield
+
+
+_LIMITS: dict[str, Callable[[], Any]] = {
+    "asyncio.timeout": lambda: asyncio.timeout(0.06),
+    "in a context manager": asynccontextmanager(_limited),
+    "in a stack": _stacked(lambda: asyncio.timeout(0.06)),
+    "asyncio.TaskGroup": _failing_group,
+    "an anyio scope": _anyio_scope,
+    "an anyio group": _anyio_group,
+}
+
+
+@each_row("limit", _LIMITS.values(), _LIMITS)
+async def test_limits_that_left_behind_work_has_open_cancel_nobody_who_called_it(
+    limit: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcrib.runner.execute.GRACE", 0.02)
+
+    @tool(visible=ALL, timeout=0.01)
+    async def f() -> int:
+        """Wait within a limit of its own, when it was told to stop."""
+
+        async def cleaned_up() -> None:
+            async with limit():
+                await asyncio.sleep(0.12)
+
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await cleaned_up()
+        return 1
+
+    runner = ToolRunner([f])
+    before = runner.left_behind
+    outcome = await runner.exec(CALL)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.OUTCOME_UNKNOWN
     await until(lambda: runner.left_behind == before)
     await asyncio.sleep(0.06)
     task = asyncio.current_task()

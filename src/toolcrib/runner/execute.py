@@ -8,7 +8,7 @@ At its time limit, or when its caller is cancelled, CancelledError is raised in 
 it has GRACE seconds to end. Whichever of the two came first is the reason for its end. Further
 requests from outside do not reach it during that time, so that no clean-up is cut short. (A timeout
 or a task group inside the tool does.) A tool that keeps running after that is left behind in a
-separate task, and its outcome is unknown. A thread cannot be killed either: a blocking tool that
+separate task, which its open timeouts cancel from then on, and its outcome is unknown. A thread cannot be killed either: a blocking tool that
 overruns is left behind in its thread, which no later call uses and which does not keep the process
 alive.
 """
@@ -20,10 +20,24 @@ import gc
 import inspect
 import sys
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
-from contextlib import suppress
+from contextlib import (
+    AsyncExitStack,
+    ExitStack,
+    _AsyncGeneratorContextManager,
+    _GeneratorContextManager,
+    suppress,
+)
 from contextvars import Context, copy_context
 from functools import partial
-from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType, NoneType, coroutine
+from types import (
+    AsyncGeneratorType,
+    CoroutineType,
+    FrameType,
+    GeneratorType,
+    MethodType,
+    NoneType,
+    coroutine,
+)
 from typing import Any, Protocol, TypeVar
 
 from toolcrib.threads import CALLING, Ending, Leaves, LeftWork, Work, in_thread
@@ -32,6 +46,9 @@ from toolcrib.tools import Tool
 T = TypeVar("T")
 
 
+_HOLDERS = {asyncio.Timeout: "_task", asyncio.TaskGroup: "_parent_task"}
+"""The attribute in which each holds the task that it cancels."""
+_ANYIO = "anyio._backends._asyncio"
 GRACE = 5.0  # seconds that a tool has to end after it was told to stop
 _left_behind: dict[asyncio.Task[Any], Work] = {}  # an event loop holds its tasks weakly
 
@@ -368,12 +385,44 @@ def _leave_behind(
     for frame in _frames(work):
         if frame.f_code is _drive.__code__:
             frame.f_locals["deadline"].move(task)
+    for context in _open_contexts(work):
+        _move(context, asyncio.current_task(), task)
 
     def ended(_: asyncio.Task[Ending]) -> None:
         _left_behind.pop(task, None)
         left_work.end(_ending(task))
 
     task.add_done_callback(ended)
+
+
+def _open_contexts(work: Any) -> Iterator[Any]:
+    """Yield the context managers that a suspended coroutine, and what it awaits, has entered."""
+    for step, _ in _suspended(work):
+        for referent in gc.get_referents(step):
+            yield from _contexts_in(referent)
+
+
+def _contexts_in(referent: Any) -> Iterator[Any]:
+    context = referent.__self__ if referent.__class__ is MethodType else referent  # its __exit__
+    if isinstance(context, _GeneratorContextManager | _AsyncGeneratorContextManager):
+        yield from _open_contexts(context.gen)
+    elif isinstance(context, ExitStack | AsyncExitStack):
+        for _, callback in context._exit_callbacks:  # type: ignore[union-attr]  # noqa: SLF001
+            yield from _contexts_in(callback)
+    else:
+        yield context
+
+
+def _move(context: Any, caller: asyncio.Task[Any] | None, task: asyncio.Task[Any]) -> None:
+    """Let a timeout or a task group of left-behind work cancel the work's task, not its caller's.
+
+    The work entered it in its caller's task. A scope of anyio cannot be moved, so it cancels nothing.
+    """
+    for kind, attribute in _HOLDERS.items():
+        if isinstance(context, kind) and getattr(context, attribute, None) is caller:
+            setattr(context, attribute, task)
+    if type(context).__module__ == _ANYIO:
+        getattr(getattr(context, "cancel_scope", context), "_tasks", set()).discard(caller)
 
 
 def left_running() -> int:
@@ -432,8 +481,13 @@ _FRAME_AND_AWAITED = {
 }
 
 
-def _frames(awaitable: Any) -> Iterator[FrameType]:
+def _frames(work: Any) -> Iterator[FrameType]:
     """Yield the frames of a suspended coroutine and of what it awaits, the outermost first."""
+    return (frame for _, frame in _suspended(work))
+
+
+def _suspended(awaitable: Any) -> Iterator[tuple[Any, FrameType]]:
+    """Yield a suspended coroutine and what it awaits, each with its frame, the outermost first."""
     while awaitable is not None:
         names = _FRAME_AND_AWAITED.get(awaitable.__class__)
         if names is None:  # a step of an async generator does not name its generator
@@ -446,10 +500,11 @@ def _frames(awaitable: Any) -> Iterator[FrameType]:
                 None,
             )
             continue
-        frame, awaitable = (getattr(awaitable, name) for name in names)
+        step = awaitable
+        frame, awaitable = (getattr(step, name) for name in names)
         if frame is None:
             return
-        yield frame
+        yield step, frame
         if frame.f_code in (_drive.__code__, _resume.__code__):
             awaitable = frame.f_locals["work"]
 
