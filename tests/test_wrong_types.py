@@ -574,6 +574,28 @@ def test_the_sentence_names_the_parameter_and_what_it_wants(call: Any, told: str
     assert raised.value.__context__ is None
 
 
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (
+            lambda: Limits(max_turns=3),  # type: ignore[call-arg]
+            r"^Limits: there is no field 'max_turns' \(did you mean 'turns'\?\); there are: turns, ",
+        ),
+        (
+            lambda: AuditFilter(run="run_1"),  # type: ignore[call-arg]
+            r"^AuditFilter: there is no field 'run' \(did you mean 'run_id'\?\)",
+        ),
+        (lambda: PickOptions(top=3), "^PickOptions: there is no field 'top'; .*max_candidates"),  # type: ignore[call-arg]
+        (Approve, "^Approve: by= is missing$"),
+        (lambda: Caller(roles=("x",)), "^Caller: id= is missing$"),  # type: ignore[call-arg]
+        (lambda: Caller("ada", (), 3), "^Extra positional arguments"),  # type: ignore[call-arg]
+    ],
+)
+def test_a_field_that_a_value_lacks_is_answered_with_those_it_has(make: Any, told: str) -> None:
+    with pytest.raises(TypeError, match=told):
+        make()
+
+
 def test_what_fails_for_another_reason_stays_what_it_is() -> None:
     @names_wrong_types
     def fails(text: str, *, times: int = 1) -> str:

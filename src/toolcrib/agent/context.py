@@ -45,7 +45,7 @@ from toolcrib.values.context import CallContext, StepRunner
 from toolcrib.values.json import encodable, sha256_hex
 from toolcrib.values.message import ChatRequest, LLMClient, Message, Settings, Usage
 from toolcrib.values.step import SummaryStep
-from toolcrib.values.typed import Checked, got_type
+from toolcrib.values.typed import HandWritten, got_type
 
 _log = logging.getLogger("toolcrib.agent")
 
@@ -87,7 +87,7 @@ SPILLED_BYTES = 64 * 1_048_576
 """The result limit of the runner that an agent with a context makes: more than a model can read."""
 
 
-class ContextOptions(Checked, msgspec.Struct, frozen=True):
+class ContextOptions(HandWritten, frozen=True):
     """Says how much of a conversation a model is sent: `context=ContextOptions(tokens=32_000)`.
 
     `tokens` is the model's window. Its reply takes a part of that: the `max_tokens` of the request,

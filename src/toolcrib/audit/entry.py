@@ -50,7 +50,7 @@ from toolcrib.values.record import (
     ToolInvocationRecord,
 )
 from toolcrib.values.run import RunRecord
-from toolcrib.values.typed import Checked
+from toolcrib.values.typed import HandWritten
 
 FORMAT = 2  # the format of new logs; 1 has neither a sealed start nor a sealed tail
 
@@ -72,7 +72,7 @@ class AuditEntry(msgspec.Struct, frozen=True):
     intact: bool = True
 
 
-class AuditFilter(Checked, msgspec.Struct, frozen=True, kw_only=True):
+class AuditFilter(HandWritten, frozen=True, kw_only=True):
     """Says which entries are wanted: everything that is given must hold; None matches anything.
 
     `since` (inclusive) and `until` (exclusive) are about the time an entry was written, in seconds

@@ -45,7 +45,7 @@ from toolcrib.values.decision import (
 )
 from toolcrib.values.json import ROUNDED, JsonObject, encodable, is_seen, is_whole, read_unrounded
 from toolcrib.values.run import Done, Event, RunError, RunState
-from toolcrib.values.typed import Checked, check_each, check_type, names_wrong_types
+from toolcrib.values.typed import HandWritten, check_each, check_type, names_wrong_types
 
 try:
     from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -94,7 +94,7 @@ class ChatError(ToolcribError):
         self.code = code
 
 
-class ChatLimits(Checked, msgspec.Struct, frozen=True):
+class ChatLimits(HandWritten, frozen=True):
     """Limits what a caller can ask for.
 
     These are bytes of a body, characters of a text, requests a minute, and streams and runs at

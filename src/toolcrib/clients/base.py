@@ -76,7 +76,12 @@ from toolcrib.values.message import (
     TextPart,
 )
 from toolcrib.values.step import offer_of
-from toolcrib.values.typed import Checked, check_type, explains_wrong_types, names_wrong_types
+from toolcrib.values.typed import (
+    HandWritten,
+    check_type,
+    explains_wrong_types,
+    names_wrong_types,
+)
 from toolcrib.wire import (
     Decoder,
     Memo,
@@ -102,7 +107,7 @@ T = TypeVar("T")
 # stopping and the waiting.
 
 
-class Retries(Checked, msgspec.Struct, frozen=True, kw_only=True):
+class Retries(HandWritten, frozen=True, kw_only=True):
     """Says how often a request is made in all, and how many seconds are waited between attempts.
 
     The first wait is `first_wait`, and each further one is twice as long, up to `longest_wait`. A

@@ -30,7 +30,7 @@ from toolcrib.errors import (
 )
 from toolcrib.threads import cancel_requests
 from toolcrib.values.json import Veiled
-from toolcrib.values.typed import Checked, names_wrong_types
+from toolcrib.values.typed import HandWritten, names_wrong_types
 
 if TYPE_CHECKING:
     import aiohttp
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 # when they are asked for.)
 
 
-class Timeouts(Checked, msgspec.Struct, frozen=True, kw_only=True):
+class Timeouts(HandWritten, frozen=True, kw_only=True):
     """Time limits in seconds, with None for no limit: to connect, between two reads, and in total.
 
     The total covers one request with all its attempts and the waits between them. Connecting covers

@@ -20,7 +20,7 @@ from toolcrib.errors import CapabilityError, SourceError, ToolError
 from toolcrib.threads import stopped_by
 from toolcrib.tools import capability, tool
 from toolcrib.urls import without_password
-from toolcrib.values.typed import Checked, names_wrong_types
+from toolcrib.values.typed import HandWritten, names_wrong_types
 
 Cell: TypeAlias = str | int | float | None
 
@@ -254,7 +254,7 @@ _UNUSABLE = ("SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_READO
 _SCRIPT = str(Path(__file__).with_name("sqlite_process.py"))
 
 
-class DatabaseLimits(Checked, msgspec.Struct, frozen=True, kw_only=True):
+class DatabaseLimits(HandWritten, frozen=True, kw_only=True):
     """How much one question may cost, and how large its answer may be. The rest is cut, and the
     answer says so.
 

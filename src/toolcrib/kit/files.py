@@ -17,12 +17,11 @@ from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, Final, Literal, Protocol, Self, TypeAlias
 
-import msgspec
 from typing_extensions import TypedDict
 
 from toolcrib.errors import CapabilityError, SourceError, ToolError
 from toolcrib.tools import capability, tool
-from toolcrib.values.typed import Checked, names_wrong_types
+from toolcrib.values.typed import HandWritten, names_wrong_types
 
 NO_FILE: Final = "there is no such file"
 NO_FOLDER: Final = "there is no such folder"
@@ -381,7 +380,7 @@ _GENERATED_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages"})
 _ENVIRONMENT = "pyvenv.cfg"  # a file that marks the folder of a virtual environment
 
 
-class SearchLimits(Checked, msgspec.Struct, frozen=True, kw_only=True):
+class SearchLimits(HandWritten, frozen=True, kw_only=True):
     """How much one search may read and return. A larger file is searched up to `file_bytes`."""
 
     matches: int = 50
@@ -497,7 +496,7 @@ NOT_TEXT: Final = "that is not a text file"
 _LONGEST_PATH = 1024
 
 
-class FolderLimits(Checked, msgspec.Struct, frozen=True, kw_only=True):
+class FolderLimits(HandWritten, frozen=True, kw_only=True):
     """How much one call may return. The rest is cut, and the result says so.
 
     `scanned` is how many entries of a folder are looked at, to be sorted, of which the first

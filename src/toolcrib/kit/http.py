@@ -23,7 +23,7 @@ from toolcrib.errors import CapabilityError, MissingExtraError, SourceError
 from toolcrib.threads import cancel_requests, in_thread
 from toolcrib.tools import capability
 from toolcrib.urls import without_password
-from toolcrib.values.typed import Checked, names_wrong_types
+from toolcrib.values.typed import Checked, HandWritten, names_wrong_types
 
 # Public addresses, which are the only ones that a request for a model may reach.
 #
@@ -148,7 +148,7 @@ class HttpGetter(Protocol):
         """
 
 
-class HttpLimits(Checked, msgspec.Struct, frozen=True, kw_only=True):
+class HttpLimits(HandWritten, frozen=True, kw_only=True):
     """Limits on one request: `seconds` in total, `body_bytes` of the answer."""
 
     seconds: float = 10.0

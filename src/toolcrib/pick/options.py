@@ -17,6 +17,7 @@ from toolcrib.pick.keyword import KeywordScorer
 from toolcrib.pick.rerank import Rerank
 from toolcrib.pick.scorer import Ranker, Scorer, blamed
 from toolcrib.values.definition import ToolDefinition
+from toolcrib.values.typed import HandWritten
 
 # Which tools may be candidates, decided by their definitions before any scorer sees a tool.
 #
@@ -151,7 +152,7 @@ def scorer_named(name: str) -> Ranker:
     return SCORERS[name]()
 
 
-class PickOptions(msgspec.Struct, frozen=True, kw_only=True):
+class PickOptions(HandWritten, frozen=True, kw_only=True):
     """How to pick: at most `max_candidates` tools, whose score in 0..1 is at least `min_score`.
 
     `timeout_ms` limits the scoring in milliseconds, including the time to build an index. `scorer`

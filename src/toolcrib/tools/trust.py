@@ -17,7 +17,7 @@ import msgspec
 
 from toolcrib.errors import DefinitionError
 from toolcrib.values.definition import Annotations, ToolDefinition
-from toolcrib.values.typed import Checked
+from toolcrib.values.typed import HandWritten
 
 _LOGGER = logging.getLogger("toolcrib.tools")
 
@@ -25,7 +25,7 @@ TrustName: TypeAlias = Literal["read_only", "trusted"]
 ClaimName: TypeAlias = Literal["read_only"]
 
 
-class ReadOnly(Checked, msgspec.Struct, frozen=True):
+class ReadOnly(HandWritten, frozen=True):
     """The author has read the definition: the tool only reads, and runs without asking.
 
     `digest` is the digest of the definition that was read (`toolcrib tools show` prints it). If it
@@ -37,7 +37,7 @@ class ReadOnly(Checked, msgspec.Struct, frozen=True):
     untrusted_output: bool = True
 
 
-class Trusted(Checked, msgspec.Struct, frozen=True):
+class Trusted(HandWritten, frozen=True):
     """The author has read the definition: the tool may run without asking, including its effects.
 
     `digest` and `untrusted_output` are as in `ReadOnly`.

@@ -20,7 +20,7 @@ import msgspec
 from toolcrib.errors import SourceError
 from toolcrib.values.json import Veiled, canonical_json, encodable
 from toolcrib.values.media import LARGEST, read_file, shown_type, type_of_file
-from toolcrib.values.typed import Checked, check_type
+from toolcrib.values.typed import HandWritten, check_type
 
 T = TypeVar("T")
 _MEDIA_TYPE = re.compile(r"[a-z]+/[a-z0-9][a-z0-9.+-]{0,99}")
@@ -37,7 +37,7 @@ class _WithMediaType(Veiled):
         return is_malformed or super()._hides(name)
 
 
-class Image(Checked, _WithMediaType, msgspec.Struct, frozen=True, omit_defaults=True, tag="image"):
+class Image(_WithMediaType, HandWritten, frozen=True, omit_defaults=True, tag="image"):
     """A picture: base64 text with its media type (`image/png`), or an address. Raises ValueError.
 
     The media type of an address may be unknown, although some providers require it.
@@ -89,7 +89,7 @@ class Image(Checked, _WithMediaType, msgspec.Struct, frozen=True, omit_defaults=
         return self.url or f"data:{self.media_type};base64,{self.data}"
 
 
-class File(Checked, _WithMediaType, msgspec.Struct, frozen=True, omit_defaults=True, tag="file"):
+class File(_WithMediaType, HandWritten, frozen=True, omit_defaults=True, tag="file"):
     """A document, a recording or anything else with a media type: base64 text, an address, or text.
 
     Raises ValueError if more than one of `data`, `url` and `text` is given. An empty file has none.
@@ -138,7 +138,7 @@ class File(Checked, _WithMediaType, msgspec.Struct, frozen=True, omit_defaults=T
         return self.url or f"data:{self.media_type};base64,{self.data}"
 
 
-class Link(Checked, _WithMediaType, msgspec.Struct, frozen=True, omit_defaults=True, tag="link"):
+class Link(_WithMediaType, HandWritten, frozen=True, omit_defaults=True, tag="link"):
     """The address of something that a model may ask for. toolcrib never fetches it. `size` is in
     bytes."""
 

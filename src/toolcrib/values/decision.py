@@ -12,10 +12,10 @@ import msgspec
 
 from toolcrib.errors import ErrorCode
 from toolcrib.values.json import JsonObject, JsonValue, Veiled
-from toolcrib.values.typed import Checked
+from toolcrib.values.typed import Checked, HandWritten
 
 
-class Caller(Checked, msgspec.Struct, frozen=True, gc=False):
+class Caller(HandWritten, frozen=True, gc=False):
     """The user on whose behalf a call is made. The application is responsible for authenticating them.
 
     Raises ValueError for text with a lone surrogate, which no log can hold.
@@ -37,7 +37,7 @@ class Allow(Checked, msgspec.Struct, frozen=True, tag="allow", gc=False):
     policy: str = ""
 
 
-class Deny(Checked, msgspec.Struct, frozen=True, tag="deny", gc=False):
+class Deny(HandWritten, frozen=True, tag="deny", gc=False):
     """The call may not run.
 
     `code` is `denied`, `budget_exceeded`, `rate_limited` or, in a forked run, `repeated_effect`.
@@ -48,7 +48,7 @@ class Deny(Checked, msgspec.Struct, frozen=True, tag="deny", gc=False):
     code: ErrorCode = ErrorCode.DENIED
 
 
-class Ask(Checked, msgspec.Struct, frozen=True, tag="ask", gc=False):
+class Ask(HandWritten, frozen=True, tag="ask", gc=False):
     """The call may run if a person approves it."""
 
     reason: str
@@ -136,7 +136,7 @@ ForRun: TypeAlias = bool | Literal["exactly"]
 """What an approval covers for the rest of a run: any call of the tool, none, or the same call."""
 
 
-class Always(Checked, msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Always(HandWritten, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Turns an approval into a rule: further calls like this one do not ask, in any run and process.
 
     It covers calls of exactly this definition by this caller whose arguments are the same, except
@@ -162,9 +162,7 @@ class Always(Checked, msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
         return at if self.given_at is None else min(at, self.given_at)
 
 
-class Approve(
-    Checked, Veiled, msgspec.Struct, frozen=True, tag="approve", forbid_unknown_fields=True
-):
+class Approve(Veiled, HandWritten, frozen=True, tag="approve", forbid_unknown_fields=True):
     """An approval by `by`. With `arguments`, it approves these instead, and they are hydrated anew.
 
     If `by` has no visible character, this is not a valid answer: a store refuses it, and a call
@@ -213,7 +211,7 @@ class LimitedApprove(Approve, frozen=True, kw_only=True):
     may: Callable[[ApprovalRequest], bool]
 
 
-class Refuse(Checked, msgspec.Struct, frozen=True, tag="refuse", forbid_unknown_fields=True):
+class Refuse(HandWritten, frozen=True, tag="refuse", forbid_unknown_fields=True):
     """A refusal. The reason is for the record; the model learns that the call was refused, not
     why."""
 

@@ -21,7 +21,7 @@ from toolcrib.values.call import HydrationResult, PayloadRef, ToolCall
 from toolcrib.values.content import Image, Part
 from toolcrib.values.definition import HasDefinition, offered_tools
 from toolcrib.values.json import JsonObject, JsonValue, Veiled, encodable
-from toolcrib.values.typed import Checked, check_type, names_wrong_types
+from toolcrib.values.typed import Checked, HandWritten, check_type, names_wrong_types
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 FinishReason: TypeAlias = Literal[
@@ -188,7 +188,7 @@ Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high"]
 """How much a model is to reason before it answers."""
 
 
-class Settings(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
+class Settings(Veiled, HandWritten, frozen=True, omit_defaults=True):
     """Settings of a request. `extra` members go into the request body unchanged.
 
     `max_tokens` limits the answer; where a provider takes a token budget for reasoning, that is

@@ -34,13 +34,13 @@ from toolcrib.values.record import (
     ToolInvocationRecord,
     state_of,
 )
-from toolcrib.values.typed import Checked, check_type, got_type
+from toolcrib.values.typed import Checked, HandWritten, check_type, got_type
 
 RunStatus: TypeAlias = Literal["completed", "waiting", "limited", "failed", "cancelled"]
 _MINIMUMS = {"tool_errors": 1, "seconds": -math.inf}  # the deadline may have passed
 
 
-class Limits(Checked, msgspec.Struct, frozen=True):
+class Limits(HandWritten, frozen=True):
     """Limits after which a run stops: model turns, tool calls, seconds, tool cost. None means no
     limit.
 

@@ -4,6 +4,8 @@ A value that applications create checks its fields once, on creation: `Caller("a
 error there, and does not become one role per character at the first call. Lists are accepted for
 tuples. The message names the parameter, the expected type and the type that came, never the value.
 
+A value that is `HandWritten` answers an unknown keyword with the names of its fields.
+
 Public functions have the decorator `names_wrong_types`. It checks each argument against its hint
 before the function begins, as far as a class can tell. What a wrong value causes later is not
 explained, with one exception: if an error of Python's own is raised inside (`'int' object has no
@@ -36,7 +38,7 @@ from typing import (
 
 import msgspec
 
-from toolcrib.errors import ToolcribError
+from toolcrib.errors import ToolcribError, no_such
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -91,6 +93,29 @@ class Checked:
         fits = _FIT_CHECKS.get(kind) or _generated_check(kind)
         if not fits(self):
             _check_fields(self)
+
+
+class _NamesFields(msgspec.StructMeta):
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805  a class calls it
+        try:
+            return super().__call__(*args, **kwargs)
+        except TypeError:
+            fields = msgspec.structs.fields(cast("type[msgspec.Struct]", cls))
+            names = [field.name for field in fields]
+            for name in kwargs:
+                if name not in names:
+                    raise TypeError(f"{cls.__name__}: {no_such('field', name, names)}") from None
+            for field in fields[len(args) :]:
+                if field.required and field.name not in kwargs:
+                    raise TypeError(f"{cls.__name__}: {field.name}= is missing") from None
+            raise
+
+
+class HandWritten(Checked, msgspec.Struct, frozen=True, metaclass=_NamesFields):
+    """A checked value that programs write by hand: its constructor knows how its fields are called.
+
+    That takes 0.3 µs more, so it is not for what is made with each call or message.
+    """
 
 
 _FIT_CHECKS: dict[type, Callable[[Any], bool]] = {}

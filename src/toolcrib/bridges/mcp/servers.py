@@ -17,13 +17,11 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 from urllib.parse import urlsplit
 
-import msgspec
-
 from toolcrib.clients.server import names_server, secrets_of
 from toolcrib.errors import SourceError, no_such
 from toolcrib.urls import passwords_in, without_password
 from toolcrib.values.json import Veiled
-from toolcrib.values.typed import Checked
+from toolcrib.values.typed import HandWritten
 
 FORMS = "a command, the URL of a server, or a .json file with mcpServers"
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -38,7 +36,7 @@ _TOKEN = re.compile(r"\b(?:bearer|basic|token)\s+([^\s,;\"'{}\[\]]+)", re.IGNORE
 _TYPES = ("stdio", "http", "streamable-http", "streamableHttp")
 
 
-class StdioServer(Checked, Veiled, msgspec.Struct, frozen=True):
+class StdioServer(Veiled, HandWritten, frozen=True):
     """A program that speaks MCP over its standard input and output, started for this catalog.
 
     It gets what a shell needs from the environment (`PATH`, `HOME`, …), and `env`, and nothing
@@ -64,7 +62,7 @@ class StdioServer(Checked, Veiled, msgspec.Struct, frozen=True):
         return [secret for value in self.env.values() for secret in _secrets_in(value)]
 
 
-class HttpServer(Checked, Veiled, msgspec.Struct, frozen=True):
+class HttpServer(Veiled, HandWritten, frozen=True):
     """A server that speaks MCP's streamable HTTP at `url`. `headers` are sent with every request.
 
     `auth` is an `httpx2.Auth`, such as the SDK's `OAuthClientProvider`. Raises SourceError for a
