@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from inspect import signature
 from typing import Any, cast, get_args
 
 import pytest
@@ -782,16 +784,55 @@ def test_a_stream_needs_a_loop() -> None:
     ("option", "words"),
     [
         ("instruction", r"mean 'instructions'\?\); there are: model, .*limits, .*, temperature"),
-        ("max_turns", r"set it in its limits: limits=Limits\(turns=…\)"),
-        ("seconds", r"set it in its limits: limits=Limits\(seconds=…\)"),
+        ("max_turns", r"set it in the agent's limits: limits=Limits\(turns=…\)"),
+        ("seconds", r"set it in the agent's limits: limits=Limits\(seconds=…\)"),
         ("approver", r"its runner has 'approver': Agent\(model, ToolRunner\(tools, approver=…\)\)"),
         ("sinks", r"ToolRunner\(tools, sinks=…\)"),
         ("policies", r"ToolRunner\(tools, policy=…\)"),
+        ("audit", r"ToolRunner\(tools, sinks=…\)"),
+        ("caller", r"each run has it: agent.run\(prompt, caller=…\)"),
+        ("deps", r"each run has it: agent.run\(prompt, deps=…\)"),
+        ("system_prompt", r"it is called 'instructions'"),
+        ("output_type", r"mean 'output'\?"),
     ],
 )
 def test_an_unknown_option_is_told_whose_it_is(option: str, words: str) -> None:
     with pytest.raises(TypeError, match=words):
         Agent(ScriptedClient([]), TOOLS, **{option: "x"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("temprature", r"mean 'temperature'\?\); there are: caller, deps, history, temperature, "),
+        ("output", r"its agent has it: Agent\(model, tools, output=…\)"),
+        ("tools", r"its agent has it: agent.replace\(tools=…\)"),
+        ("system", r"its agent has it: Agent\(model, tools, instructions=…\)"),
+        ("max_turns", r"the agent's limits: Agent\(model, tools, limits=Limits\(turns=…\)\)"),
+        ("approver", r"its runner has 'approver': Agent\(model, ToolRunner\(tools, approver=…\)\)"),
+        ("user", r"it is called 'caller'"),
+        ("messages", r"it is called 'history'"),
+        ("role", r"there is no option 'role'; there are: caller, "),
+    ],
+)
+def test_an_unknown_option_of_a_run_is_told_whose_it_is(option: str, words: str) -> None:
+    agent = Agent(ScriptedClient([]), TOOLS)
+    given: Any = {option: "x"}
+    with pytest.raises(TypeError, match=words):
+        run_sync(agent.run("hi", **given))
+    with pytest.raises(TypeError, match=words):
+        run_sync(agent.session().send("hi", **given))
+
+
+@pytest.mark.parametrize(
+    "option", [name for name in signature(Agent).parameters if name != "options"]
+)
+def test_a_run_refers_to_its_agent_for_each_option_of_the_agent(option: str) -> None:
+    given: Any = {option: "x"}
+    by_replacing = option in signature(Agent.replace).parameters
+    how = f"agent.replace({option}=…)" if by_replacing else f"Agent(model, tools, {option}=…)"
+    with pytest.raises(TypeError, match=re.escape(f"its agent has it: {how}")):
+        run_sync(Agent(ScriptedClient([]), TOOLS).run("hi", **given))
 
 
 def test_a_repr_says_which_agent_and_conversation_it_is() -> None:

@@ -6,9 +6,7 @@ Rule: an agent is frozen; each of its runs has its own state.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from functools import cached_property
-from inspect import signature
 from types import NoneType
 from typing import Any, Unpack
 
@@ -26,6 +24,7 @@ from toolcrib.agent.handover import (
     team_of,
 )
 from toolcrib.agent.inner import OuterRun, Runs, agent_tool, inner_run_id
+from toolcrib.agent.options import check_options
 from toolcrib.agent.output import OutputType
 from toolcrib.agent.picking import DEFERRED, AgentPicking, SearchTools
 from toolcrib.agent.results import NAME as READ_RESULT
@@ -34,7 +33,7 @@ from toolcrib.agent.speaker import AgentLabel, Deps, Speaker, check_given
 from toolcrib.agent.stream import Drive, RunStream
 from toolcrib.clients import client_for
 from toolcrib.clients.base import models_of
-from toolcrib.errors import AnswerError, DefinitionError, ToolcribError, no_such
+from toolcrib.errors import AnswerError, DefinitionError, ToolcribError
 from toolcrib.pick import PickOptions
 from toolcrib.runner import ToolRunner
 from toolcrib.runner.output import MAX_RESULT_BYTES
@@ -59,28 +58,6 @@ from toolcrib.values.typed import check_type, got_type
 
 _LONGEST = 3600.0  # seconds that an agent may take as a tool if its limits do not say
 _TO_END = 60.0  # seconds after its limit in which its run has to end on its own
-
-
-def _check_known(options: Mapping[str, object]) -> None:
-    """Raise TypeError for an unknown option, or one that belongs to the limits or the runner."""
-    unknown = next((name for name in options if name not in RunOptions.__annotations__), None)
-    if unknown is None:
-        return
-    parameters = [name for name in signature(Agent).parameters if name != "options"]
-    known = [*parameters, *RunOptions.__annotations__]
-    limit = unknown.removeprefix("max_")
-    if limit in Limits.__struct_fields__:
-        raise TypeError(
-            f"an agent has no option {unknown!r}; set it in its limits: limits=Limits({limit}=…)"
-        )
-    runner_options = [name for name in signature(ToolRunner).parameters if name not in known]
-    matches = get_close_matches(unknown, [*known, *runner_options], n=1)
-    if matches and matches[0] in runner_options:
-        raise TypeError(
-            f"an agent has no option {unknown!r}; its runner has {matches[0]!r}: "
-            f"Agent(model, ToolRunner(tools, {matches[0]}=…))"
-        )
-    raise TypeError(no_such("option", unknown, known))
 
 
 class Agent:
@@ -137,7 +114,7 @@ class Agent:
         description: str = "",
         **options: Unpack[RunOptions],
     ) -> None:
-        _check_known(options)
+        check_options("an agent", options)
         if not callable(instructions):
             check_type("instructions", instructions, str, "a str, or a function of a RunInfo")
         check_type("settings", settings, Settings, "a Settings, such as Settings(temperature=0)")

@@ -20,6 +20,7 @@ from toolcrib.agent.handover import check_speakers, over_limit, strictest, with_
 from toolcrib.agent.history import check_state, error_content
 from toolcrib.agent.inner import OuterRun, is_agent
 from toolcrib.agent.loop import Run, RunTerms
+from toolcrib.agent.options import check_options
 from toolcrib.agent.output import ANSWER_TAKEN
 from toolcrib.agent.prompt import prompt_message
 from toolcrib.agent.speaker import Deps, Speaker
@@ -285,6 +286,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         if there was no run.
         """
         member = self.member(speaker)
+        check_options("a run", options)
         check_type("caller", caller, Caller, "a Caller, such as Caller('ada')")
         history = check_each("history", history, Message, _HISTORY)
         unmarked = prompt_message(prompt)
