@@ -65,7 +65,7 @@ from toolcrib.chat.ag_ui import ag_ui_route
 from toolcrib.clients import OpenAIClient, Retries, Settings, client_for
 from toolcrib.errors import CapabilityError, ToolcribError
 from toolcrib.pick import Feedback, Hybrid
-from toolcrib.policies import deny_by_default, require_roles
+from toolcrib.policies import budget, deny_by_default, require_roles
 from toolcrib.testing import ScriptedClient, openai_server
 from toolcrib.tools import Tool
 from toolcrib.tools.lock import check_lock
@@ -592,6 +592,29 @@ def test_the_sentence_names_the_parameter_and_what_it_wants(call: Any, told: str
     ],
 )
 def test_a_field_that_a_value_lacks_is_answered_with_those_it_has(make: Any, told: str) -> None:
+    with pytest.raises(TypeError, match=told):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (
+            lambda: ToolRunner([add], policies=[]),  # type: ignore[call-arg]
+            r"^ToolRunner: there is no parameter 'policies' \(did you mean 'policy'\?\); there are: t",
+        ),
+        (
+            lambda: AuditLog(path="x"),  # type: ignore[call-arg]
+            "^AuditLog: there is no parameter 'path'; there are: url, key",
+        ),
+        (lambda: agent().replace(approver=A), "^Agent.replace: .*; there are: model, tools, "),  # type: ignore[call-arg]
+        (lambda: budget(call=3), r"^budget: .* 'call' \(did you mean 'calls'\?\)"),  # type: ignore[call-arg]
+        (ToolRunner, "missing 1 required positional argument: 'tools'"),
+    ],
+)
+def test_a_parameter_that_does_not_exist_is_answered_with_those_that_do(
+    make: Any, told: str
+) -> None:
     with pytest.raises(TypeError, match=told):
         make()
 

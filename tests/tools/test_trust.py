@@ -408,8 +408,12 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
         DefinitionError,
         "needs the digest of the definition that you read",
     ),
-    ({"read_file": ReadOnly}, DefinitionError, r"is ReadOnly\(\) or Trusted\(\), not StructMeta"),
-    ({"read_file": "read_only"}, DefinitionError, r"is ReadOnly\(\) or Trusted\(\), not str"),
+    (
+        {"read_file": ReadOnly},
+        DefinitionError,
+        r"Trusted\(\); got the class ReadOnly",
+    ),
+    ({"read_file": "read_only"}, DefinitionError, r"is ReadOnly\(\) or Trusted\(\); got a str"),
 ]
 
 

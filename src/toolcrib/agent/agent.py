@@ -54,7 +54,7 @@ from toolcrib.values.run import (
     RunState,
     check_run_id,
 )
-from toolcrib.values.typed import check_type, got_type
+from toolcrib.values.typed import check_type, got_type, names_parameters
 
 _LONGEST = 3600.0  # seconds that an agent may take as a tool if its limits do not say
 _TO_END = 60.0  # seconds after its limit in which its run has to end on its own
@@ -323,6 +323,7 @@ class Agent:
         point = ForkPoint.of(turn, prompt, reopen=reopen, repeat=repeat, fork_id=fork_id)
         return self.team.forked_state(state, point)
 
+    @names_parameters
     def replace(
         self,
         *,

@@ -66,7 +66,7 @@ from toolcrib.storage import OWNERS, SqlDatabase, Transaction, UnreachableError
 from toolcrib.values.json import keyed_digest
 from toolcrib.values.record import Attachment, ToolInvocationRecord, is_ended_by, standing
 from toolcrib.values.run import RunRecord
-from toolcrib.values.typed import check_each, check_type, got_type
+from toolcrib.values.typed import check_each, check_type, got_type, names_parameters
 
 T = TypeVar("T")
 _PAUSE = 0.25  # seconds after which writers waiting for SQLite's lock look again
@@ -125,6 +125,7 @@ class AuditLog(Closing):
     write_ahead = True
     generation: object = None  # the log of the last commit: see `KeepsAttachments`
 
+    @names_parameters
     def __init__(
         self,
         url: str,

@@ -74,7 +74,7 @@ from toolcrib.values.run import (
     check_signature,
 )
 from toolcrib.values.step import ReplyStep
-from toolcrib.values.typed import check_type
+from toolcrib.values.typed import check_type, names_parameters
 
 T = TypeVar("T")
 _LOOK = 0.2  # seconds between two looks at the store
@@ -109,6 +109,7 @@ class DurableAgents(Closing):
     has to be given, and for one that hands over to such an agent.
     """
 
+    @names_parameters
     def __init__(
         self,
         url: str,

@@ -79,7 +79,7 @@ from toolcrib.values.record import (
 )
 from toolcrib.values.rule import KeepsRules
 from toolcrib.values.run import RunRecord, saved_run, spent_in
-from toolcrib.values.typed import check_each, check_type
+from toolcrib.values.typed import check_each, check_type, names_parameters
 
 REMEMBERED = 1_000
 _CALLS = (ToolCall, Hydrated, Rejected)
@@ -106,6 +106,7 @@ class ToolRunner:
     out of range.
     """
 
+    @names_parameters
     def __init__(  # noqa: PLR0913  what an application may want to set, each with a default
         self,
         tools: Catalog | Tools,

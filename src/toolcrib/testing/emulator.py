@@ -26,7 +26,7 @@ from toolcrib.tools import Tool
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, canonical_json
 from toolcrib.values.message import ChatRequest, LLMClient, Message, OutputFormat
-from toolcrib.values.typed import check_type
+from toolcrib.values.typed import check_type, names_parameters
 
 T = TypeVar("T", Agent, ToolRunner)
 _NO_ANSWERS: Mapping[str, object] = MappingProxyType({})
@@ -49,6 +49,7 @@ class ToolEmulator:
     schema, like those of the tool.
     """
 
+    @names_parameters
     def __init__(
         self, answers: Mapping[str, object] = _NO_ANSWERS, *, model: LLMClient | str | None = None
     ) -> None:

@@ -17,7 +17,7 @@ import msgspec
 
 from toolcrib.errors import DefinitionError
 from toolcrib.values.definition import Annotations, ToolDefinition
-from toolcrib.values.typed import HandWritten
+from toolcrib.values.typed import HandWritten, got_type
 
 _LOGGER = logging.getLogger("toolcrib.tools")
 
@@ -99,9 +99,7 @@ def trusted_by(
     """
     name = definition.name
     if not isinstance(trust, ReadOnly | Trusted):
-        raise DefinitionError(
-            f"trust in '{name}' is ReadOnly() or Trusted(), not {type(trust).__name__}"
-        )
+        raise DefinitionError(f"trust in '{name}' is ReadOnly() or Trusted(); {got_type(trust)}")
     if imported is None:
         raise DefinitionError(f"'{name}' was not imported: mark it where it is defined")
     if not trust.digest and pins is None:

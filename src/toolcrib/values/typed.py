@@ -4,7 +4,8 @@ A value that applications create checks its fields once, on creation: `Caller("a
 error there, and does not become one role per character at the first call. Lists are accepted for
 tuples. The message names the parameter, the expected type and the type that came, never the value.
 
-A value that is `HandWritten` answers an unknown keyword with the names of its fields.
+A value that is `HandWritten` answers an unknown keyword with the names of its fields, and a decorated
+function with those of its parameters.
 
 Public functions have the decorator `names_wrong_types`. It checks each argument against its hint
 before the function begins, as far as a class can tell. What a wrong value causes later is not
@@ -218,6 +219,25 @@ def explains_wrong_types(function: Callable[P, R]) -> Callable[P, R]:
     return _with_explained_errors(function, lambda _args, _kwargs: None)
 
 
+def names_parameters(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a public constructor or function that checks the types of its arguments itself.
+
+    Only an unknown parameter becomes the TypeError of `names_wrong_types`.
+    """
+
+    @wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except TypeError:
+            unknown = _unknown_parameter(function, kwargs)
+            if unknown is None:
+                raise
+        raise unknown
+
+    return called
+
+
 def _with_explained_errors(
     function: Callable[P, R], check: Callable[[tuple[Any, ...], Mapping[str, Any]], None]
 ) -> Callable[P, R]:
@@ -250,6 +270,8 @@ def _with_explained_errors(
     return called
 
 
+_OWN = ("self", "cls")
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _Hinted: TypeAlias = tuple[str, _FieldKind | None, frozenset[Any]]
 """A parameter's name, its kind if a class can tell it, and classes that need no more checks."""
 _ANY: _Hinted = ("", None, frozenset())
@@ -274,8 +296,9 @@ class _Arguments:
                 raise self._type_error(name, kind, value)
 
     def _type_error(self, name: str, kind: _FieldKind, value: object) -> TypeError:
-        owner = self._function.__qualname__.removesuffix(".__init__")
-        return TypeError(f"{owner}: {name} must be {_article(str(kind))}; {got_type(value)}")
+        return TypeError(
+            f"{_owner(self._function)}: {name} must be {_article(str(kind))}; {got_type(value)}"
+        )
 
     def _read(self) -> tuple[list[_Hinted], _Hinted, Mapping[str, _Hinted]]:
         try:
@@ -283,7 +306,6 @@ class _Arguments:
         except NameError:  # from an optional extra that is not installed
             hints = {}
         parameters = inspect.signature(self._function).parameters.values()
-        keyword_kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         hinted = {
             parameter.name: (
                 parameter.name,
@@ -298,7 +320,7 @@ class _Arguments:
         }
         by_position = [hinted.get(p.name, _ANY) for p in parameters if p.kind < p.VAR_POSITIONAL]
         variadic = [hinted.get(p.name, _ANY) for p in parameters if p.kind is p.VAR_POSITIONAL]
-        by_name = {p.name: hinted.get(p.name, _ANY) for p in parameters if p.kind in keyword_kinds}
+        by_name = {p.name: hinted.get(p.name, _ANY) for p in parameters if p.kind in _BY_NAME}
         self._hinted = by_position, variadic[0] if variadic else _ANY, by_name
         return self._hinted
 
@@ -330,12 +352,12 @@ def _explained_error(
     if isinstance(error, ToolcribError):
         return error
     signature = inspect.signature(function)
+    owner = _owner(function)
     try:
         arguments = signature.bind(*args, **kwargs).arguments
-    except TypeError:  # too many or too few; Python's message says so
-        return error
+    except TypeError:
+        return _unknown_parameter(function, kwargs) or error  # of the number, Python speaks well
     hints = get_type_hints(function)
-    owner = function.__qualname__.removesuffix(".__init__")
     for name, value in arguments.items():
         is_variadic = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
         kind = _kind_of_hint(hints[name]) if name in hints else None
@@ -350,6 +372,21 @@ def _explained_error(
                     f"{name}[{index}]: {got_type(element)}"
                 )
     return error
+
+
+def _unknown_parameter(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> TypeError | None:
+    """Return an error about the first argument whose parameter the function does not have."""
+    parameters = inspect.signature(function).parameters.values()
+    names = [each.name for each in parameters if each.kind in _BY_NAME and each.name not in _OWN]
+    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
+    unknown = next((name for name in kwargs if name not in names), None)
+    if unknown is None or takes_any:
+        return None
+    return TypeError(f"{_owner(function)}: {no_such('parameter', unknown, names)}")
+
+
+def _owner(function: Callable[..., Any]) -> str:
+    return function.__qualname__.removesuffix(".__init__")
 
 
 def _wrong_elements(hint: Any, value: object) -> Iterator[tuple[int, object, _FieldKind]]:
@@ -382,11 +419,18 @@ def takes(function: Callable[..., object], count: int) -> bool:
 
 
 def got_type(value: object, each: tuple[Any, ...] = ()) -> str:
-    """Describe a wrong value by its type; a tuple with wrong elements by the first of them."""
+    """Describe a wrong value by its type; a tuple with wrong elements by the first of them, and a
+    class, which its author may have meant to call, by its name."""
     if each and isinstance(value, tuple):
         value = next(element for element in value if not isinstance(element, each))
-        return f"got one that holds {_article(type(value).__name__)}"
-    return f"got {_article(type(value).__name__)}"
+        return f"got one that holds {_type_of(value)}"
+    return f"got {_type_of(value)}"
+
+
+def _type_of(value: object) -> str:
+    return (
+        f"the class {value.__name__}" if isinstance(value, type) else _article(type(value).__name__)
+    )
 
 
 def _article(word: str) -> str:
