@@ -359,7 +359,7 @@ def wants_more(x: int, y: int) -> int:
         ("delta", {}, DefinitionError, "a list or Catalog of them, not str"),
         ([DICTIONARY, DICTIONARY], {}, CatalogError, "two tools are called 'delta'"),
         ([DICTIONARY], {"omega": echo}, CatalogError, "handlers for tools .* as dictionaries: omega"),
-        ([DICTIONARY], {"delta": wants_more}, DefinitionError, "signature differ in y"),
+        ([DICTIONARY], {"delta": wants_more}, DefinitionError, "requires y, which input_schema"),
         ([DICTIONARY], {"delta": 3}, DefinitionError, "a function or a class, not of a int"),
     ],
 )  # fmt: skip

@@ -399,9 +399,10 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"tags": "abc"}, "a wrong annotation"),
     ({"tags": [1]}, "a wrong annotation"),
     ({"strict": "yes"}, "a wrong annotation"),
-    ({"dangerous": True}, "there is no annotation 'dangerous'; there are: safe, read_only"),
-    ({"readonly": True}, r"there is no annotation 'readonly' \(did you mean 'read_only'\?\)"),
-    ({"imported": True}, "there is no annotation 'imported'"),
+    ({"dangerous": True}, "@tool: there is no option 'dangerous'; there are: visible, .*, safe, read_"),
+    ({"readonly": True}, r"@tool: there is no option 'readonly' \(did you mean 'read_only'\?\)"),
+    ({"schema": OBJECT}, r"@tool: there is no option 'schema' \(did you mean 'input_schema'\?\)"),
+    ({"imported": True}, "@tool: there is no option 'imported'"),
     ({"no_schema_mode": "maybe"}, "no_schema_mode is one of read-only, human-approval, full"),
     ({"allow_no_schema": "no"}, "allow_no_schema is True or False, not str"),
     ({"lazy": 1}, "lazy is True or False, not int"),
@@ -422,7 +423,7 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"input_schema": {"type": "array"}}, "the top of input_schema must be type 'object'"),
     ({"input_schema": {"type": ["object", "null"]}}, "the top of input_schema must be type 'object'"),
     ({"parameters": {"type": "string"}}, "the top of input_schema must be type 'object'"),
-    ({"input_schema": {**OBJECT, "properties": {"b": {}}}}, "signature differ in b"),
+    ({"input_schema": {**OBJECT, "properties": {"b": {}}}}, "declares b, which the signature does"),
     ({"output_schema": []}, "output_schema must be a dict"),
     ({"output_schema": {"type": "nothing"}}, "output_schema: not a usable schema"),
     ({"output_schema": {"$ref": "http://example.com"}}, "output_schema: .*nothing is fetched"),
@@ -568,7 +569,7 @@ def test_a_given_schema_has_to_require_what_the_signature_does() -> None:
     schema = {**OBJECT, "properties": {"a": {}}}
     with pytest.raises(DefinitionError, match="does not require a, which the signature does"):
         tool(visible=ALL, input_schema=schema)(needs_a)
-    with pytest.raises(DefinitionError, match="signature differ in a"):
+    with pytest.raises(DefinitionError, match="requires a, which input_schema does not declare"):
         tool(visible=ALL, input_schema=OBJECT)(needs_a)
     assert tool_of(tool(visible=ALL, input_schema=schema)(fine)).definition.input_schema == schema
     combined = {**schema, "anyOf": [{"required": ["a"]}]}
@@ -591,7 +592,7 @@ def test_a_given_schema_for_parameters_without_hints() -> None:
     assert tool(visible=ALL, input_schema=prop({}))(no_hint).get_definition().input_schema == prop(
         {}
     )
-    with pytest.raises(DefinitionError, match="signature differ in b, a"):
+    with pytest.raises(DefinitionError, match=r"declares b, .*; the signature requires a, which "):
         tool(visible=ALL, input_schema={**OBJECT, "properties": {"b": {}}})(no_hint)
     assert tool(visible=ALL, input_schema=prop({}))(stars).get_definition().input_schema == prop({})
 

@@ -182,7 +182,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")
 _INTERNAL_OPTIONS = {"annotations", "imported", "is_own", "validator"}
-_OPTION_NAMES = frozenset(ToolOptions.__struct_fields__) - _INTERNAL_OPTIONS
+_OPTION_NAMES = [name for name in ToolOptions.__struct_fields__ if name not in _INTERNAL_OPTIONS]
+_KEYWORDS = [*_OPTION_NAMES, "parameters", *AnnotationOptions.__annotations__]
 _COMBINING_KEYWORDS = ("$ref", "allOf", "anyOf", "oneOf", "if")
 
 
@@ -246,7 +247,10 @@ def tool(target: Any = None, /, **options: Any) -> Any:
 
 
 def _options(keywords: Mapping[str, Any]) -> ToolOptions:
-    """Return the options from keywords; a keyword that is not an option is an annotation."""
+    """Return the options from keywords; those of `AnnotationOptions` are kept together."""
+    for name in keywords:
+        if name not in _KEYWORDS:
+            raise DefinitionError(f"@tool: {no_such('option', name, _KEYWORDS)}")
     option_values = dict(keywords)
     parameters = option_values.pop("parameters", None)
     if parameters is not None:
@@ -473,11 +477,19 @@ def _check_accepts(name: str, signature: Signature, schema: JsonObject) -> None:
     required = set(_required_parameters(signature))
     if any(keyword in schema for keyword in _COMBINING_KEYWORDS):
         required = set()
-    mismatched = sorted(declared - accepted) + sorted(required - declared)
-    if mismatched:
-        raise DefinitionError(
-            f"tool '{name}': input_schema and signature differ in {', '.join(mismatched)}"
+    mismatches = []
+    if untaken := sorted(declared - accepted):
+        mismatches.append(
+            f"input_schema declares {', '.join(untaken)}, which the signature does not take (add the "
+            "parameter, take **arguments, or leave it out of the schema)"
         )
+    if undeclared := sorted(required - declared):
+        mismatches.append(
+            f"the signature requires {', '.join(undeclared)}, which input_schema does not declare "
+            "(declare it there, or give it a default)"
+        )
+    if mismatches:
+        raise DefinitionError(f"tool '{name}': {'; '.join(mismatches)}")
     optional = sorted(required - _required_properties(schema))
     if optional:
         raise DefinitionError(
