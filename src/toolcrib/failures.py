@@ -72,6 +72,16 @@ def log_raised(what: str, raised: BaseException) -> None:
     LOGGER.warning("%s raised %s%s%s", what, _kind(raised), location, route)
 
 
+def log_without_code(name: str) -> None:
+    """Log that a tool of the program's own catalog cannot be run, and what it lacks."""
+    LOGGER.warning(
+        "tool '%s' cannot be run: it is a definition without code; pass its handler: "
+        "Catalog.from_definitions(…, handlers={'%s': …})",
+        name,
+        name,
+    )
+
+
 def log_unusable(what: str, why: str) -> None:
     """Log that `what` gave a value that cannot be used; `why` is a sentence that holds no value."""
     LOGGER.warning("%s gave a result that cannot be used: %s", what, why)

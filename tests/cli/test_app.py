@@ -175,7 +175,7 @@ REJECTED: list[tuple[list[str], bytes, str]] = [
     (["leaks", "{}", "--tools", "tools.py"], b"", "tool_error: The tool failed."),
     (["risky", '{"path": "x"}', "--tools", "tools.py", "--no"], b"", "approval_refused"),
     (["risky", '{"path": "x"}', "--tools", "tools.py"], b"", "at: pass --yes to approve it"),
-    (["listed", "{}", "--tools", "listed.json"], b"", "It is a definition without code"),
+    (["listed", "{}", "--tools", "listed.json"], b"", "listed: not_runnable: "),
 ]
 
 

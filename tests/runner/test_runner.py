@@ -294,7 +294,9 @@ async def test_a_call_hydrated_against_another_tool_does_not_run() -> None:
     assert outcome.error.code is ErrorCode.NOT_RUNNABLE
 
 
-async def test_definition_only_tools_are_not_runnable_and_handlers_make_them_so() -> None:
+async def test_definition_only_tools_are_not_runnable_and_handlers_make_them_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     definition = {
         "name": "greet",
         "description": "Greet somebody.",
@@ -303,6 +305,9 @@ async def test_definition_only_tools_are_not_runnable_and_handlers_make_them_so(
     known = await ToolRunner(Catalog.from_definitions([definition])).exec(call_of("greet"))
     assert isinstance(known, Failed)
     assert known.error.code is ErrorCode.NOT_RUNNABLE
+    [told] = caplog.messages  # for the author: the model can do nothing about it
+    assert "'greet' cannot be run" in told
+    assert "handlers={'greet': …}" in told
 
     async def greet(name: str = "you") -> str:
         return f"hello {name}"

@@ -555,9 +555,4 @@ def _failure_text(record: ToolInvocationRecord, catalog: Catalog, *, of_kit: boo
         )
         sentence = text.partition(".")[0]  # the rest is meant for models
         return f"{sentence}{place}{suggestion}; available: {names_to_try(names, record.name)}{hint}"
-    if record.error.code is ErrorCode.NOT_RUNNABLE and not tool_of(catalog[record.name]).runnable:
-        return (
-            f"{text} It is a definition without code: pass its handler in "
-            "Catalog.from_definitions(…, handlers=…)"
-        )
     return f"{text} {no_terminal(record)}".rstrip()

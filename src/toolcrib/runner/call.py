@@ -49,7 +49,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import msgspec
 
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
-from toolcrib.failures import log_over_time
+from toolcrib.failures import log_over_time, log_without_code
 from toolcrib.hydration import Repairer, repair
 from toolcrib.runner.execute import left_running
 from toolcrib.runner.executor import Executor, ToolPlan, follow, late_end
@@ -581,6 +581,8 @@ class Call(Veiled, msgspec.Struct):
             ):
                 self.executor, plan = outer_executor, outer_plan
         if plan is None:
+            if definition.name in setup.catalog:
+                log_without_code(definition.name)
             raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE))
         # abandoned calls count until they return; usually there are few to check
         if Work.left_behind >= MOST_LEFT_BEHIND and left_running() >= MOST_LEFT_BEHIND:
