@@ -152,3 +152,26 @@ async def test_the_many_tools_may_be_in_the_form_of_openai(tmp_path: Path) -> No
         await reader.types("toolcrib tools lock --tools tools.json")
         printed = await reader.types('python many.py "Print invoice 7."')
     assert printed.endswith("Invoice 7 is printed.\n"), printed
+
+
+async def test_the_embedded_model_makes_the_calls(tmp_path: Path, embedded_model: Path) -> None:
+    """The page says so to readers who have neither a server nor a key."""
+    del embedded_model  # it is installed
+    address = f"127.0.0.1:{free_port()}"
+    reader = Reader(tmp_path, {f"{MODEL}#qwen3": "local", SERVED: address})
+    page = TUTORIAL.read_text(encoding="utf-8")
+    for kind, text in STEP.findall(page):
+        if kind == "python":
+            reader.save(text)
+    asked = await reader.types('python ask.py "What does a tea cost?"')
+    assert asked.startswith("price_of {'article': 'tea'} → {'cents': 450}\ncompleted: ")
+    await reader.types("python make_tools.py")
+    await reader.types("toolcrib tools lock --tools tools.json")
+    found = await reader.types('python many.py "Print invoice 7."')
+    assert "print_invoice {'number': 7} → done with number 7\n" in found
+    async with serving(reader, address):
+        asks, approves = re.findall(
+            r"^\$ (curl .*)$", TUTORIAL.read_text(encoding="utf-8"), re.MULTILINE
+        )
+        assert '"asked":{"apr_' in await reader.types(asks)
+        assert '{"status":"completed"' in await reader.types(approves)
