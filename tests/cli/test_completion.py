@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import get_args
+
 import pytest
 
 from toolcrib.cli import run
 from toolcrib.clients.providers import PROVIDERS
 from toolcrib.pick import SCORERS
+from toolcrib.values.record import RecordStatus
 from toolcrib.wire import FORMS, SYNTAXES, WIRES
 
 MODELS = ["local", *(f"{provider}:" for provider in PROVIDERS if provider != "local")]
@@ -20,13 +24,16 @@ ROWS = [
     ("decode --wire ", WIRES),
     ("decode --text-calls ", SYNTAXES),
     ("tools check --provider ", ["openai", *FORMS]),
+    ("audit list --status ", get_args(RecordStatus)),
+    ("audit export --code unknown_t", ["unknown_tool"]),
+    ("runs list --status w", ["waiting"]),
 ]
 
 
 @pytest.mark.parametrize(("typed", "values"), ROWS, ids=[typed for typed, _ in ROWS])
 def test_values_are_completed(
     typed: str,
-    values: list[str],
+    values: Sequence[str],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:

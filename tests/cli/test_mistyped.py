@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from itertools import product
+
 import pytest
 from rows import each_row
 
 from toolcrib import Catalog, kit
 from toolcrib.cli import run
+from toolcrib.cli.app import EXAMPLES
 from toolcrib.clients import client_for
 from toolcrib.errors import (
     CatalogError,
@@ -121,17 +125,18 @@ def test_what_is_like_nothing_is_not_guessed() -> None:
     assert did_you_mean("", []) == ""
 
 
-@pytest.mark.parametrize("columns", [20, 40, 80, 200])
-@pytest.mark.parametrize("line", [["chat"], ["tools", "list"], ["audit", "verify"]])
+@each_row(("columns", "path"), product([20, 60, 76, 200], ["", *EXAMPLES]))
 def test_help_fits_and_cuts_no_word(
-    line: list[str],
     columns: int,
+    path: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    assert run([*line, "--help"]) == 0
+    assert run([*path.split(), "--help"]) == 0
     told = capsys.readouterr().out
-    assert "…" not in told.replace("curl …", "")
+    assert "…" not in re.sub(r'curl …|/shop\+…|"…"|, …\]|failed\s+…', "", told)
     assert "\x1b" not in told
     assert max(map(len, told.splitlines())) <= max(columns, 60)
+    if columns == 200:  # each option names its value
+        assert not re.search(r"^. +--[^│]*<(str|int|float|list|path)", told, re.MULTILINE)

@@ -122,7 +122,7 @@ def explain(app: typer.Typer, path: str = "") -> None:
 
 
 UNCHECKED = 4
-_MIN_COLUMNS = 60  # columns that help in boxes needs at least
+_MIN_COLUMNS = 76  # columns that help in boxes needs at least
 _POSSIBLE_OPTIONS = re.compile(r" \(Possible options: (.+)\)")  # click's words
 INTERRUPTED = 130  # the exit code of a shell for a program that Ctrl-C ended
 

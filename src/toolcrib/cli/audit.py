@@ -583,7 +583,7 @@ def list_calls(  # noqa: PLR0913  the options of a command line
     code: CodeOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most N.")] = SHOWN,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most N.")] = SHOWN,
     as_json: JsonOption = False,
 ) -> None:
     """List calls, the newest first: when, which, how they ended, what was decided.
@@ -611,7 +611,7 @@ def list_calls(  # noqa: PLR0913  the options of a command line
 def show(
     wanted: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="The id of a run, of a call, or of both as RUN/CALL."),
+        typer.Argument(metavar="ID", help="The id of a run, of a call, or of both as RUN/CALL."),
     ] = None,
     *,
     seq: EntryOption = None,

@@ -150,7 +150,7 @@ def checkpoint(
 
 def prove(
     wanted: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="A call's id; leave it out with --entry.")
+        str | None, typer.Argument(metavar="ID", help="A call's id; leave it out with --entry.")
     ] = None,
     file: FileArgument = None,
     *,

@@ -83,7 +83,8 @@ _REPORTED_FIELDS = (
 )  # of a result, with --json
 
 _Prompt: TypeAlias = Annotated[
-    str | None, typer.Argument(help="What to ask. Without it, a conversation starts.")
+    str | None,
+    typer.Argument(metavar="PROMPT", help="What to ask. Without it, a conversation starts."),
 ]
 ModelOption: TypeAlias = Annotated[
     str,

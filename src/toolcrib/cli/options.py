@@ -154,10 +154,21 @@ CallerOption: TypeAlias = Annotated[
 ]
 StatusOption: TypeAlias = Annotated[
     str | None,
-    typer.Option("--status", help=f"Only with this status: {', '.join(get_args(RecordStatus))}."),
+    typer.Option(
+        "--status",
+        metavar="STATUS",
+        help=f"Only with this status: {', '.join(get_args(RecordStatus))}.",
+        autocompletion=lambda: list(get_args(RecordStatus)),
+    ),
 ]
 CodeOption: TypeAlias = Annotated[
-    str | None, typer.Option("--code", help="Only failures with this error code, such as timeout.")
+    str | None,
+    typer.Option(
+        "--code",
+        metavar="CODE",
+        help="Only failures with this error code, such as timeout.",
+        autocompletion=lambda: list(ErrorCode),
+    ),
 ]
 SinceOption: TypeAlias = Annotated[
     str | None,
@@ -169,7 +180,9 @@ SinceOption: TypeAlias = Annotated[
 UntilOption: TypeAlias = Annotated[
     str | None, typer.Option(metavar="TIME", help="Before this time, written like --since.")
 ]
-LimitOption: TypeAlias = Annotated[int | None, typer.Option("--limit", min=1, help="At most N.")]
+LimitOption: TypeAlias = Annotated[
+    int | None, typer.Option("--limit", metavar="N", min=1, help="At most N.")
+]
 
 
 class UnusableError(SourceError):

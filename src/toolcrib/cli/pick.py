@@ -62,8 +62,12 @@ _HEADINGS = (
 )
 _NO_VALUE = "–"
 
-_Request: TypeAlias = Annotated[str, typer.Argument(help="The request, in plain words.")]
-_Top: TypeAlias = Annotated[int, typer.Option("--top", min=1, help="How many tools to show.")]
+_Request: TypeAlias = Annotated[
+    str, typer.Argument(metavar="QUERY", help="The request, in plain words.")
+]
+_Top: TypeAlias = Annotated[
+    int, typer.Option("--top", metavar="N", min=1, help="How many tools to show.")
+]
 _Scorer: TypeAlias = Annotated[
     str,
     typer.Option(
@@ -73,25 +77,33 @@ _Scorer: TypeAlias = Annotated[
     ),
 ]
 _MinScore: TypeAlias = Annotated[
-    float, typer.Option(min=0, max=1, help="Show no tool that scores less.")
+    float, typer.Option(metavar="SCORE", min=0, max=1, help="Show no tool that scores less.")
 ]
 _Roles: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(help="A role of the caller: leave out tools for other roles. Repeatable."),
+    typer.Option(
+        metavar="ROLE", help="A role of the caller: leave out tools for other roles. Repeatable."
+    ),
 ]
 _Tags: TypeAlias = Annotated[
-    list[str] | None, typer.Option(help="Only tools with one of these tags. Repeatable.")
+    list[str] | None,
+    typer.Option(metavar="TAG", help="Only tools with one of these tags. Repeatable."),
 ]
 _MaxCost: TypeAlias = Annotated[
     float | None,
-    typer.Option(min=0, help="Leave out tools that cost more, in the tools' own unit."),
+    typer.Option(
+        metavar="COST", min=0, help="Leave out tools that cost more, in the tools' own unit."
+    ),
 ]
 _Unsafe: TypeAlias = Annotated[
     bool,
     typer.Option("--unsafe/--no-unsafe", help="Whether to score tools that are marked unsafe."),
 ]
 _Timeout: TypeAlias = Annotated[
-    float | None, typer.Option(help="Time limit in milliseconds for scoring, index build included.")
+    float | None,
+    typer.Option(
+        metavar="MS", help="Time limit in milliseconds for scoring, index build included."
+    ),
 ]
 _Explain: TypeAlias = Annotated[
     bool, typer.Option("--explain", help="Show how every tool scored and which were left out.")
@@ -194,10 +206,13 @@ _Scorers: TypeAlias = Annotated[
     ),
 ]
 _Threshold: TypeAlias = Annotated[
-    float, typer.Option(min=0, max=1, help="A min_score to evaluate in addition to the ranking.")
+    float,
+    typer.Option(
+        metavar="SCORE", min=0, max=1, help="A min_score to evaluate in addition to the ranking."
+    ),
 ]
 _Limit: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, help="Ask only the first N questions of each set.")
+    int | None, typer.Option(metavar="N", min=1, help="Ask only the first N questions of each set.")
 ]
 
 

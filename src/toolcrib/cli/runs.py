@@ -173,7 +173,12 @@ def list_runs(
     store: StoreOption = RUNS,
     status: Annotated[
         str | None,
-        typer.Option("--status", help="queued, running, waiting, completed, limited, failed …"),
+        typer.Option(
+            "--status",
+            metavar="STATUS",
+            help="queued, running, waiting, completed, limited, failed …",
+            autocompletion=lambda: list(import_module("toolcrib.durable").STATUSES),
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
