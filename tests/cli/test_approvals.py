@@ -262,7 +262,11 @@ def test_an_edit_shows_no_secret(command: Command, more: list[str]) -> None:
             "--arguments: a number would",
         ),
         (["approve", "apr_one", "apr_two", "--arguments", "{}"], 2, "takes one request"),
-        (["list", "--store", "sqlite:///none.db"], 2, "sqlite:///none.db: there is no such file"),
+        (
+            ["list", "--store", "sqlite:///none.db"],
+            2,
+            "no such file; name another with --store URL",
+        ),
         (
             ["list", "--store", "nonsense"],
             2,

@@ -911,7 +911,11 @@ def test_prune_asks_and_leaves_a_note(toolcrib: Toolcrib) -> None:
 # What cannot be used.
 
 UNUSABLE: list[tuple[list[str], int, str]] = [
-    (["list", "--log", "sqlite:///no.db"], 2, "sqlite:///no.db: there is no such file"),
+    (
+        ["list", "--log", "sqlite:///no.db"],
+        2,
+        "no such file; name another with --log URL",
+    ),
     (["show", "x", "--log", "sqlite:///no.db"], 2, "there is no such file"),
     (["verify", "--log", "sqlite:///no.db"], 2, "there is no such file"),
     (["export", "--log", "sqlite:///no.db"], 2, "there is no such file"),

@@ -166,7 +166,7 @@ def test_runs_are_cancelled_and_resumed_by_commands(runs: Commands) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("list",), 2, "runs.db: there is no such file"),
+        (("list",), 2, "runs.db: there is no such file; name another with --store URL"),
         (("list", "--status", "odd"), 2, "--status must be one of queued, running"),
         (("start", "desk", "Go.", "--agents", "shop.py:nothing"), 2, "is not a dict of agents"),
         (("start", "desk", "Go.", "--agents", "shop.py:absent"), 2, "it has no 'absent'"),

@@ -300,7 +300,7 @@ def _with_store(
     url: str, work: Callable[[ApprovalStore], Awaitable[T]], *, has_rule_key: bool = False
 ) -> T:
     """Return the result of `work` on the store, opened with the key of rules if `has_rule_key`."""
-    check_holds("approvals", url, "it holds no approvals")
+    check_holds("approvals", url, "it holds no approvals", option="--store")
     key = state_key(url, make=False) if has_rule_key else None  # a new key has signed nothing
     try:
         return with_open(ApprovalStore(url, state_key=key), work)

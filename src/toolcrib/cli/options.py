@@ -503,8 +503,8 @@ def _key_in_file(file: Path) -> bytes:
     raise UnusableError(f"{file}: it holds no usable key; remove the file to have a new key made")
 
 
-def existing_file(url: str) -> Path | None:
-    """Return the file of a SQLite database, or None for a server.
+def existing_file(url: str, option: str = "--log") -> Path | None:
+    """Return the file of a SQLite database, which `option` names, or None for a server.
 
     Raises UnusableError if there is no such file.
     """
@@ -515,16 +515,16 @@ def existing_file(url: str) -> Path | None:
     file = Path(match[1])
     if not file.is_file():
         reason = "it is a directory" if file.is_dir() else "there is no such file"
-        raise UnusableError(f"{_named_url(url)}: {reason}")
+        raise UnusableError(f"{_named_url(url)}: {reason}; name another with {option} URL")
     return file
 
 
-def check_holds(table: str, url: str, message: str) -> None:
+def check_holds(table: str, url: str, message: str, *, option: str) -> None:
     """Raise UnusableError as `existing_file` does, and SourceError for a file without that table.
 
     Opening the database of another program would add our tables to it.
     """
-    file = existing_file(url)
+    file = existing_file(url, option)
     if file is None:
         return
     shown_url = _named_url(url)
@@ -642,7 +642,7 @@ def log_to_read(url: str, key_file: Path | None, *, damaged: bool = False) -> Au
     if damaged:
         check_was_log(url)
     else:
-        check_holds("audit_entries", url, "it holds no audit log")
+        check_holds("audit_entries", url, "it holds no audit log", option="--log")
     try:
         return AuditLog(url, key=key)
     except SourceError as error:

@@ -446,7 +446,7 @@ def _with_existing(
     work: Callable[[DurableAgents], Awaitable[T]],
     agents: Mapping[str, Agent] | None = None,
 ) -> T:
-    check_holds("durable_runs", url, "it holds no runs")
+    check_holds("durable_runs", url, "it holds no runs", option="--store")
     return _with_agents(url, work, agents or {})
 
 
