@@ -168,6 +168,8 @@ def test_names_that_mean_no_client(name: str) -> None:
         ("openai/gpt-5", "openai:gpt-5"),
         ("opnai:gpt-5", "openai:gpt-5"),
         ("gpt-5", "openai:gpt-5"),
+        ("openai", "openai:MODEL"),
+        ("ollama:", "ollama:MODEL"),
     ],
 )
 def test_what_a_wrong_name_of_a_model_likely_means(name: str, likely: str) -> None:

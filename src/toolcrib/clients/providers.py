@@ -447,6 +447,8 @@ def _likely_model(name: str) -> str:
     start, slash, rest = name.partition("/")
     if "#" in name or provider == "localhost":
         return f" (did you mean 'http://{name}{'' if '#' in name else '#MODEL'}'?)"
+    if not model and provider in PROVIDERS:
+        return f" (did you mean '{provider}:MODEL'?)"
     if slash and rest and start in PROVIDERS:
         return f" (did you mean '{start}:{rest}'?)"
     if model:
