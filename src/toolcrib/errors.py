@@ -446,6 +446,11 @@ def did_you_mean(given: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     return f" (did you mean '{names[near[0]]}'?)" if near else ""
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 tool`, `2 tools`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def no_such(kind: str, given: str, known: Iterable[str]) -> str:
     """Return an error message about an unknown name: what was likely meant, and what exists."""
     names = tuple(known)

@@ -839,8 +839,8 @@ def test_a_repr_says_which_agent_and_conversation_it_is() -> None:
     agent = Agent(ScriptedClient(["hello"]), [TOOLS[0]], name="shop")
     session = agent.session()
     result = run_sync(session.send("hi"))
-    assert repr(agent) == "<Agent 'shop' of scripted, 1 tools>"
-    assert repr(session) == "<Session of <Agent 'shop' of scripted, 1 tools>, 2 messages>"
+    assert repr(agent) == "<Agent 'shop' of scripted, 1 tool>"
+    assert repr(session) == "<Session of <Agent 'shop' of scripted, 1 tool>, 2 messages>"
     assert result.run_id == result.state.run_id
 
 

@@ -83,7 +83,7 @@ async def test_an_exception_is_raised() -> None:
 async def test_a_script_that_is_used_up_says_so() -> None:
     client = ScriptedClient(["one"])
     await client.chat(ASK)
-    with pytest.raises(ToolcribError, match=r"used up: it has 1 turns.*user, 2 characters"):
+    with pytest.raises(ToolcribError, match=r"used up: it has 1 turn,.*user, 2 characters"):
         await client.chat(ASK)
 
 

@@ -33,7 +33,7 @@ from toolcrib.agent.speaker import AgentLabel, Deps, Speaker, check_given
 from toolcrib.agent.stream import Drive, RunStream
 from toolcrib.clients import client_for
 from toolcrib.clients.base import models_of
-from toolcrib.errors import AnswerError, DefinitionError, ToolcribError
+from toolcrib.errors import AnswerError, DefinitionError, ToolcribError, counted
 from toolcrib.pick import PickOptions
 from toolcrib.runner import ToolRunner
 from toolcrib.runner.output import MAX_RESULT_BYTES
@@ -440,7 +440,7 @@ class Agent:
     def __repr__(self) -> str:
         """Name the agent, its model and its number of tools."""
         name = f" {self.name!r}" if self.name else ""
-        return f"<Agent{name} of {self.client.model}, {len(self._runner.catalog)} tools>"
+        return f"<Agent{name} of {self.client.model}, {counted(len(self._runner.catalog), 'tool')}>"
 
     def session(self, messages: tuple[Message, ...] = ()) -> Session[Agent]:
         """Return a conversation with this agent."""

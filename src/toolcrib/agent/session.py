@@ -18,7 +18,7 @@ from toolcrib.agent.driving import Team
 from toolcrib.agent.history import RunTurn, SaidWithin, joined, settled_messages, split_system
 from toolcrib.agent.speaker import Deps
 from toolcrib.agent.stream import Drive, Listener, RunStream
-from toolcrib.errors import SourceError, ToolcribError
+from toolcrib.errors import SourceError, ToolcribError, counted
 from toolcrib.values.content import Prompt
 from toolcrib.values.decision import ANONYMOUS, Answer, Caller
 from toolcrib.values.json import canonical_json
@@ -105,7 +105,7 @@ class Session(Generic[A]):
 
     def __repr__(self) -> str:
         """Name the agent and the number of messages."""
-        return f"<Session of {self.agent!r}, {len(self.messages)} messages>"
+        return f"<Session of {self.agent!r}, {counted(len(self.messages), 'message')}>"
 
     @property
     def messages(self) -> tuple[Message, ...]:

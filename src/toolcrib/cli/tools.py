@@ -56,7 +56,14 @@ from toolcrib.cli.render import (
     shortened,
     show_json,
 )
-from toolcrib.errors import DefinitionError, ErrorCode, RequestError, SourceError, did_you_mean
+from toolcrib.errors import (
+    DefinitionError,
+    ErrorCode,
+    RequestError,
+    SourceError,
+    counted,
+    did_you_mean,
+)
 from toolcrib.hydration import ParseFailure, parse_arguments
 from toolcrib.hydration.parse import MAX_BYTES
 from toolcrib.lint import Finding, check_tools
@@ -369,7 +376,7 @@ def _closing_line(findings: list[Finding], tools: int) -> str:
         for f, _ in _merged(tool_findings)
     ]
     counts = ", ".join(f"{number} {effect}" for effect, number in _counts(shown_findings).items())
-    return f"{tools} tool{'' if tools == 1 else 's'}: {counts if shown_findings else 'no findings'}"
+    return f"{counted(tools, 'tool')}: {counts if shown_findings else 'no findings'}"
 
 
 @app.command("lock")
@@ -439,7 +446,7 @@ def _resembles_lock(file: Path) -> bool:
 def _show_changes(changes: list[Change], new_lock: Lock, file: Path, *, check: bool) -> None:
     for change in changes:
         out.print(one_line(str(change)))
-    tools = f"{len(new_lock.tools)} tool{'' if len(new_lock.tools) == 1 else 's'}"
+    tools = counted(len(new_lock.tools), "tool")
     if check:
         verdict = "not as locked" if changes else "as locked"
         out.print(printable(f"{file}: {tools}, {len(changes) or 'all'} {verdict}"))

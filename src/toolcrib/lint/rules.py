@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
-from toolcrib.errors import SchemaError, did_you_mean
+from toolcrib.errors import SchemaError, counted, did_you_mean
 from toolcrib.schema import compile_validator, references
 from toolcrib.schema.lower.tree import Effect
 from toolcrib.schema.references import References, escape_pointer, pointer_to
@@ -323,7 +323,7 @@ def _description(definition: ToolDefinition) -> Iterator[RuleFault]:
     if not text:
         message = "it has no description: say what it does, and when to use it"
     elif word_count < MIN_WORDS and not is_spaceless(text):
-        count_text = f"{word_count} word{'' if word_count == 1 else 's'}"
+        count_text = counted(word_count, "word")
         message = (
             f"its description is very short ({count_text}): say what it does, on what, "
             "and what comes back"

@@ -16,7 +16,7 @@ import orjson
 from pydantic_core import PydanticSerializationError, to_json
 
 from toolcrib.clients.base import PlanningClient
-from toolcrib.errors import MissingExtraError, ToolcribError
+from toolcrib.errors import MissingExtraError, ToolcribError, counted
 from toolcrib.values.call import ToolCall
 from toolcrib.values.message import (
     ArgumentsPart,
@@ -165,7 +165,7 @@ class ScriptedClient(PlanningClient):
     def _reply(self, request: ChatRequest) -> Reply:
         if self.remaining <= 0:
             raise ToolcribError(
-                f"the script is used up: it has {len(self._turns)} turns, and this is one "
+                f"the script is used up: it has {counted(len(self._turns), 'turn')}, and this is one "
                 f"request more; its last message: {_last_message_text(request)}"
             )
         turn = self._turns[len(self.requests)]

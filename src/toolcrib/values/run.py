@@ -20,7 +20,7 @@ from typing import (
 
 import msgspec
 
-from toolcrib.errors import SourceError, ToolcribError, no_such
+from toolcrib.errors import SourceError, ToolcribError, counted, no_such
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import ANONYMOUS, ApprovalRequest, Caller
 from toolcrib.values.json import JsonObject, JsonValue, Veiled, canonical_json, keyed_digest
@@ -570,7 +570,8 @@ class RunResult(Veiled, msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         """Say how the run and each call ended, or that a call waits, without the whole contents."""
         ended = self.status if self.limit is None else f"{self.status}: {self.limit}"
-        head = f"<RunResult {ended}, {len(self.text)} characters, {len(self.records)} calls>"
+        calls = counted(len(self.records), "call")
+        head = f"<RunResult {ended}, {counted(len(self.text), 'character')}, {calls}>"
         lines = [f"{entry.name!r:.80}: {state_of(entry)}" for entry in self.records[:_SHOWN_CALLS]]
         if len(self.records) > _SHOWN_CALLS:
             lines.append(f"and {len(self.records) - _SHOWN_CALLS} more")
