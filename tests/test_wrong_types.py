@@ -610,6 +610,10 @@ def test_a_field_that_a_value_lacks_is_answered_with_those_it_has(make: Any, tol
         (lambda: agent().replace(approver=A), "^Agent.replace: .*; there are: model, tools, "),  # type: ignore[call-arg]
         (lambda: budget(call=3), r"^budget: .* 'call' \(did you mean 'calls'\?\)"),  # type: ignore[call-arg]
         (ToolRunner, "missing 1 required positional argument: 'tools'"),
+        (  # not that a key is missing
+            lambda: OpenAIClient("m", url="http://localhost/v1"),  # type: ignore[call-arg]
+            "^OpenAIClient: there is no parameter 'url'; there are: model, api, base_url, .*, retries",
+        ),
     ],
 )
 def test_a_parameter_that_does_not_exist_is_answered_with_those_that_do(

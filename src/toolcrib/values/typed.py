@@ -16,6 +16,7 @@ all elements match, the error stays unchanged.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 import types
@@ -290,6 +291,10 @@ class _Arguments:
             chain(by_position, repeat(variadic)), args, strict=False
         )
         if kwargs:
+            if not by_name.keys() >= kwargs.keys():
+                unknown = _unknown_parameter(self._function, kwargs)
+                if unknown is not None:  # before the function says what else it lacks
+                    raise unknown
             pairs = chain(pairs, ((by_name.get(name, _ANY), kwargs[name]) for name in kwargs))
         for (name, kind, plain), value in pairs:
             if value.__class__ not in plain and kind is not None and not _is_accepted(kind, value):
@@ -321,6 +326,7 @@ class _Arguments:
         by_position = [hinted.get(p.name, _ANY) for p in parameters if p.kind < p.VAR_POSITIONAL]
         variadic = [hinted.get(p.name, _ANY) for p in parameters if p.kind is p.VAR_POSITIONAL]
         by_name = {p.name: hinted.get(p.name, _ANY) for p in parameters if p.kind in _BY_NAME}
+        by_name |= dict.fromkeys(_unpacked_names(self._function), _ANY)
         self._hinted = by_position, variadic[0] if variadic else _ANY, by_name
         return self._hinted
 
@@ -378,11 +384,24 @@ def _unknown_parameter(function: Callable[..., Any], kwargs: Mapping[str, Any]) 
     """Return an error about the first argument whose parameter the function does not have."""
     parameters = inspect.signature(function).parameters.values()
     names = [each.name for each in parameters if each.kind in _BY_NAME and each.name not in _OWN]
-    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
+    unpacked = _unpacked_names(function)
+    if not unpacked and any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
+        return None
+    names += unpacked
     unknown = next((name for name in kwargs if name not in names), None)
-    if unknown is None or takes_any:
+    if unknown is None:
         return None
     return TypeError(f"{_owner(function)}: {no_such('parameter', unknown, names)}")
+
+
+def _unpacked_names(function: Callable[..., Any]) -> list[str]:
+    """Return the keywords of `**options: Unpack[Options]`, a TypedDict."""
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            with contextlib.suppress(NameError):  # from an optional extra that is not installed
+                options = get_args(get_type_hints(function).get(name))
+                return list(get_type_hints(options[0])) if options else []
+    return []
 
 
 def _owner(function: Callable[..., Any]) -> str:
