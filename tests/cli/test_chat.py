@@ -328,6 +328,17 @@ async def test_a_script_is_told_that_a_turn_failed(
     assert "Two" in out
 
 
+async def test_a_conversation_begins_with_some_of_many_tools(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    form = {"description": "Do something.", "input_schema": {"type": "object"}}
+    many = tmp_path / "many.json"
+    many.write_text(json.dumps([{"name": f"t{n}", **form} for n in range(300)]), encoding="utf-8")
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    _, _, told = await chat([], "--tools", str(many), capsys=capsys)
+    assert "with t0, t1, t2, t3, t4, … (300 in all). Ctrl-D ends." in told
+
+
 PAY = '''
 from toolcrib import ALL, tool
 

@@ -40,6 +40,7 @@ from toolcrib.cli.options import (
     exception_hook,
     load_catalog,
     log_to_write,
+    names_to_try,
     no_terminal,
     rules_in,
     state_key,
@@ -334,7 +335,7 @@ def _converse(terminal: _Terminal, open_turns: list[Turn]) -> int:
     """
     if sys.stdin is None:
         raise UnusableError("stdin is closed: give a prompt")
-    names = ", ".join(terminal.session.agent.runner.catalog.names)
+    names = names_to_try(terminal.session.agent.runner.catalog.names)
     err.print(f"{printable(terminal.model)}, with {names}. Ctrl-D ends.")
     is_typed, exit_code = sys.stdin.isatty(), 0
     if is_typed:

@@ -370,9 +370,9 @@ def each_source(tools: list[str] | None) -> Iterator[tuple[str, Catalog | list[I
         yield where, load_catalog([where]) if definitions is None else definitions
 
 
-def names_to_try(names: Sequence[str], unknown_name: str) -> str:
+def names_to_try(names: Sequence[str], unknown_name: str = "") -> str:
     """List the names of a small catalog, or those of a large one that are most like the unknown
-    name."""
+    name, or the first."""
     if len(names) <= _MOST_NAMES:
         return ", ".join(names)
     closest = difflib.get_close_matches(unknown_name, names, n=5, cutoff=0.5) or names[:5]
