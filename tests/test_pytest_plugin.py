@@ -106,6 +106,7 @@ async def test_a_test_that_failed_leaves_the_file_as_it_was(tmp_path: Path) -> N
 def test_what_was_not_recorded_is_one_failure(tmp_path: Path) -> None:
     done = run(tmp_path, "--toolcrib-record=none")
     assert "cannot be replayed: the file does not exist. To record it: " in done.stdout
+    assert "by default unless CI is set" in done.stdout
     assert "1 failed in" in done.stdout
     assert "unrecognized" not in done.stderr
 

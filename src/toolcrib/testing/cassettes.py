@@ -405,7 +405,8 @@ class Player:
     def miss(self, problem: str) -> ToolcribError:
         error = ToolcribError(
             f'{self._path}: {problem}. To record it: cassette(…, record="all"), '
-            'pytest --toolcrib-record=all, or delete the file where record is "once"'
+            'pytest --toolcrib-record=all, or delete the file where record is "once", as it is by '
+            "default unless CI is set"
         )
         self.missed = self.missed or error
         return error
