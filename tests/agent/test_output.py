@@ -298,6 +298,15 @@ def test_a_type_that_json_cannot_express_is_refused() -> None:
         Agent(ScriptedClient([]), output=object())
 
 
+def test_a_class_as_output_is_not_advised_as_a_parameter_is() -> None:
+    class Shop:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+    with pytest.raises(DefinitionError, match=r"JSON: \S*Shop cannot .* or a pydantic model$"):
+        Agent(ScriptedClient([]), output=Shop)
+
+
 async def test_replace_keeps_the_output_type_and_an_agent_makes_sessions() -> None:
     agent = Agent(ScriptedClient([]), output=int).replace(model=ScriptedClient(["7", "8"]))
     session = agent.session()

@@ -101,7 +101,11 @@ class OutputType:
         try:
             derived = derive_input([Parameter(ANSWER, kind)])
         except DefinitionError as error:
-            raise DefinitionError(f"output= cannot be read from JSON ({error})") from None
+            reason = str(error).removeprefix(f"parameter '{ANSWER}': ")
+            reason = reason.partition("; if your program provides it")[
+                0
+            ]  # an answer is the model's
+            raise DefinitionError(f"output= cannot be read from JSON: {reason}") from None
         properties: Any = derived.schema["properties"]
         schema = {**properties[ANSWER]}
         if "$defs" in derived.schema:
