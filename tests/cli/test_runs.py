@@ -174,6 +174,8 @@ def test_runs_are_cancelled_and_resumed_by_commands(runs: Commands) -> None:
         (("start", "desk", "Go.", "--agents", "no_such_module"), 1, "no_such_module"),
         (("replay", "none.json"), 2, "none.json: No such file"),
         (("answer", "apr_1", "--no", "--arguments", "{}"), 2, "--arguments needs --yes"),
+        (("answer", "apr_1"), 2, "Missing option '--yes' or '--no'. Try --help."),
+        (("resolve", "run_1", "call_1"), 2, "Missing option '--happened' or '--did-not'."),
     ],
 )
 def test_what_cannot_be_used_is_named(

@@ -251,6 +251,9 @@ def _report_unexpected(error: Exception, *, debug: bool, as_json: bool) -> int:
         return 2
     _suggest_database_options(error)
     text = _POSSIBLE_OPTIONS.sub(r" (did you mean \1?)", usage()).removesuffix(".")
+    if text.startswith("Missing option"):  # of two, such as --yes/--no, click names the first
+        others = getattr(getattr(error, "param", None), "secondary_opts", ())
+        text = " or ".join([text, *(f"'{name}'" for name in others)])
     unusable = UnusableError(f"{text}{'' if text.endswith('?') else '.'} Try --help.")
     return _report_failure(unusable, 2, debug=debug, as_json=as_json)
 
