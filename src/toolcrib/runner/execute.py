@@ -8,9 +8,9 @@ At its time limit, or when its caller is cancelled, CancelledError is raised in 
 it has GRACE seconds to end. Whichever of the two came first is the reason for its end. Further
 requests from outside do not reach it during that time, so that no clean-up is cut short. (A timeout
 or a task group inside the tool does.) A tool that keeps running after that is left behind in a
-separate task, which its open timeouts cancel from then on, and its outcome is unknown. A thread cannot be killed either: a blocking tool that
-overruns is left behind in its thread, which no later call uses and which does not keep the process
-alive.
+separate task, which its open timeouts cancel from then on, and its outcome is unknown. A thread
+cannot be killed either: a blocking tool that overruns is left behind in its thread, which no later
+call uses and which does not keep the process alive.
 """
 
 from __future__ import annotations
