@@ -71,7 +71,7 @@ def hydrate(
     """
     if call.__class__ is not ToolCall:
         check_type("call", call, ToolCall, "a ToolCall")
-    if pinned is not None or on_exception is not None:
+    if pinned is not None or not (on_exception is None or callable(on_exception)):
         _check_options(pinned, on_exception)
     started = time.perf_counter()
     if not call.complete or call.fault is not None:
