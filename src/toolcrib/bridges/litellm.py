@@ -50,7 +50,7 @@ from toolcrib.errors import (
     RequestError,
     WireError,
 )
-from toolcrib.values.typed import names_wrong_types
+from toolcrib.values.typed import check_type, explains_wrong_types, names_wrong_types
 from toolcrib.wire import OPENAI_CHAT
 from toolcrib.wire.calls import reason_of
 from toolcrib.wire.failure import reported_error
@@ -76,7 +76,7 @@ _ONE_ATTEMPT = {"max_retries": 0, "num_retries": 0}
 """Retries are made by `retries=`, as for every client, and not by LiteLLM and its SDKs as well."""
 
 
-@names_wrong_types
+@explains_wrong_types  # an option that is not there has a reason of its own
 def litellm_client(
     model: str, *, given: Mapping[str, Any] | None = None, **options: Unpack[Options]
 ) -> WireClient:
@@ -95,6 +95,8 @@ def litellm_client(
             raise RequestError(
                 f"{name}= cannot be used here: LiteLLM sends the request, with what given= holds"
             )
+    check_type("model", model, str, "LiteLLM's name for a model, PROVIDER/MODEL")
+    check_type("given", given, Mapping | None, "a dict of further arguments, such as api_key")
     arguments = dict(given or {})
     transport = LiteLLMTransport(arguments, options.get("timeouts"))
     provider_options = {name: arguments.get(name) for name in ("api_base", "custom_llm_provider")}
