@@ -25,6 +25,7 @@ from toolcrib import (
     Limits,
     PolicyContext,
     Refuse,
+    RunResult,
     RunState,
     ToolDefinition,
     ToolRunner,
@@ -301,6 +302,38 @@ async def test_what_ran_counts_once_however_often_a_state_is_resumed(data: st.Da
     assert tally.calls == counted.calls
     assert tally.cost == pytest.approx(counted.calls * COST)
     await outer.resume(RunState.from_json(result.state.to_json()))  # it is held against itself
+
+
+async def test_what_was_spent_counts_where_an_older_state_goes_on() -> None:
+    """An agent within an agent has acted, and waits, where the older state still asks about it."""
+
+    @tool(visible=ALL, cost=COST, requires_approval=True)
+    async def asks(steps: int) -> str:
+        """Act, if somebody says so."""
+        return "acted"
+
+    def made_of(log: AuditLog) -> Agent:
+        inner = Agent(Same(ACT, call("asks", steps=0), "fin"), [act, asks])
+        middle = Agent(
+            Same(call("deep", prompt="x"), "fin"),
+            [inner.as_tool("deep", "Does it.", cost=COST, safe=False)],
+        )
+        clerk = middle.as_tool("clerk", "Does it.", cost=COST)
+        runner = ToolRunner([clerk], approver=answer_later, sinks=[log])
+        return Agent(Same(ASK, "bye"), runner)
+
+    def yes(result: RunResult) -> dict[str, Answer]:
+        return {request.id: Approve("grace") for request in result.pending}
+
+    async with AuditLog("sqlite://") as log:
+        older = await made_of(log).run("go")
+        saved = older.state.to_json()
+        newer = await made_of(log).resume(RunState.from_json(saved), yes(older))
+        assert (older.status, newer.status) == ("waiting", "waiting")
+        result = await made_of(log).resume(RunState.from_json(saved), yes(older))
+    assert result.status == "completed"
+    assert newer.state.tally.inner.per_tool == {"deep": 1, "act": 1}
+    assert result.state.tally.inner.per_tool == {"deep": 1, "act": 1}
 
 
 class HeldLog(AuditLog):

@@ -64,7 +64,13 @@ from toolcrib.closing import Closing
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import OWNERS, SqlDatabase, Transaction, UnreachableError
 from toolcrib.values.json import keyed_digest
-from toolcrib.values.record import Attachment, ToolInvocationRecord, is_ended_by, standing
+from toolcrib.values.record import (
+    Attachment,
+    SpentWithin,
+    ToolInvocationRecord,
+    is_ended_by,
+    standing,
+)
 from toolcrib.values.run import RunRecord
 from toolcrib.values.typed import check_each, check_type, got_type, names_parameters
 
@@ -276,6 +282,17 @@ class AuditLog(Closing):
             )
         outcome = standing([entry.record for entry in entries])
         return next(entry for entry in entries if entry.record is outcome)
+
+    async def spent_within(self, call_id: str, run_id: str) -> SpentWithin | None:
+        """Return what an agent that is this call's tool has spent, by the newest entry that says so.
+
+        The entry of a call that waits within its tool says it, too. None if no intact entry does.
+        """
+        check_type("call_id", call_id, str, "a text, a call's id")
+        check_type("run_id", run_id, str, "a text, a run's id")
+        entries = await self.entries(AuditFilter(call_id=call_id, run_id=run_id, newest=True))
+        spent = (entry.record.spent for entry in entries if entry.intact)
+        return next((each for each in spent if each is not None), None)
 
     async def export(self, filter: AuditFilter = EVERYTHING) -> AsyncIterator[str]:  # noqa: A002
         """Yield the entries as lines of JSON, each ending in a newline; `verify_jsonl` checks them.

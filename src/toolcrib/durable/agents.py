@@ -57,7 +57,14 @@ from toolcrib.storage import UnreachableError, storable
 from toolcrib.values.content import Prompt
 from toolcrib.values.decision import ANONYMOUS, Answer, ApprovalRequest, Caller
 from toolcrib.values.message import Message
-from toolcrib.values.record import Attachment, CallError, Ledger, ToolInvocationRecord, has_begun
+from toolcrib.values.record import (
+    Attachment,
+    CallError,
+    Ledger,
+    SpentWithin,
+    ToolInvocationRecord,
+    has_begun,
+)
 from toolcrib.values.run import (
     ApprovalRequested,
     Done,
@@ -739,6 +746,10 @@ class _PatientLog(AuditLog):
         self, call_id: str, *, run_id: str | None = None, approval_id: str | None = None
     ) -> AuditEntry | None:
         look = partial(super().last, call_id, run_id=run_id, approval_id=approval_id)
+        return await self._steps.run_with_retries(look)
+
+    async def spent_within(self, call_id: str, run_id: str) -> SpentWithin | None:
+        look = partial(super().spent_within, call_id, run_id)
         return await self._steps.run_with_retries(look)
 
     async def write_run(self, record: RunRecord) -> None:

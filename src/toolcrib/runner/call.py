@@ -340,6 +340,7 @@ class Call(Veiled, msgspec.Struct):
         elif record is None and find_result.error is None:
             return failure, stop
         facts.key = key
+        stop = stop.and_then(await self.setup.write_ahead.take_spent(facts))
         return facts.failed(CallError.of(ErrorCode.OUTCOME_UNKNOWN)), stop
 
     async def _run_to_outcome(

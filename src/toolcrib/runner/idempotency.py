@@ -60,6 +60,7 @@ from toolcrib.values.record import (
     Failed,
     Ledger,
     Sink,
+    SpentWithin,
     ToolInvocationRecord,
     is_ended_by,
     is_final,
@@ -369,7 +370,31 @@ class WriteAhead:
         if self.ledger is None:
             return None
         record = await _ask_ledger(partial(self.ledger.find, facts.record("started", key=key)))
-        return _earlier_outcome(record, key, facts, hydrated)
+        return await self._earlier_outcome(record, key, facts, hydrated)
+
+    async def _earlier_outcome(
+        self, found: object, key: str, facts: CallFacts, hydrated: Hydrated
+    ) -> AlreadyCompleted | None:
+        try:
+            return _earlier_outcome(found, key, facts, hydrated)
+        except Stopped as stopped:
+            if stopped.error.code is ErrorCode.OUTCOME_UNKNOWN:
+                await self.take_spent(facts)  # if this is cancelled, the call ends so nevertheless
+            raise
+
+    async def take_spent(self, facts: CallFacts) -> SinkResult:
+        """Take over what was spent within a call that began elsewhere, if a searchable log knows.
+
+        The entry under its key says that the call began. What an agent that is its tool had spent
+        when it last waited is in a later one. Returns a cancellation that arrived meanwhile.
+        """
+        find_spent = getattr(self.ledger, "spent_within", None)
+        if find_spent is None or facts.spent is not None:
+            return DONE
+        find_result = await to_the_end(partial(find_spent, facts.initial.id, facts.initial.run_id))
+        if isinstance(find_result.value, SpentWithin):
+            facts.spent = find_result.value
+        return find_result.without_error()
 
     async def answered(self, request_id: str, facts: CallFacts) -> EndedByAnswer | None:
         """Return how a call ended by an answer to this question, if a searchable log knows of it.
@@ -409,7 +434,7 @@ class WriteAhead:
                     facts.key = key  # the key is claimed, even if this is cancelled now
                 _check(begin_result)
             if record is not None:
-                earlier = _earlier_outcome(record, key, facts, hydrated)
+                earlier = await self._earlier_outcome(record, key, facts, hydrated)
                 if earlier is not None:
                     return earlier
                 write = partial(self.ledger.write, entry)  # records that it begins again
