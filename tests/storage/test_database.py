@@ -21,6 +21,7 @@ from typing import Any, Self
 
 import psycopg
 import pytest
+import sqlalchemy
 from audit.audit_helpers import record
 from rows import each_row
 
@@ -978,6 +979,28 @@ async def test_what_is_given_back_once_the_database_is_closed_is_closed(url: str
     go_on.set()
     await writing
     assert is_closed(used[0])
+    assert await database.read("SELECT 1 AS one") == [{"one": 1}]
+    await database.aclose()
+
+
+async def test_what_the_pool_takes_back_while_the_database_closes_is_closed(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, taken_back = SqlDatabase(url), list[Any]()
+    put = sqlalchemy.pool.QueuePool._do_return_conn
+
+    def put_late(pool: Any, record: Any) -> None:
+        monkeypatch.undo()
+        taken_back.append(record.dbapi_connection)
+        closing_it = threading.Thread(target=asyncio.run, args=[database.aclose()])
+        closing_it.start()
+        closing_it.join()
+        put(pool, record)
+
+    await database.read("SELECT 1 AS one")
+    monkeypatch.setattr(sqlalchemy.pool.QueuePool, "_do_return_conn", put_late)
+    await database.read("SELECT 1 AS one")
+    assert is_closed(*taken_back)
     assert await database.read("SELECT 1 AS one") == [{"one": 1}]
     await database.aclose()
 

@@ -932,11 +932,15 @@ class SqlDatabase:
 
     def _transact(self, work: Callable[[Transaction], T], *, write: bool) -> T:
         engine, file, _ = self._opened()
+        pool = engine.pool
         try:
             found, transaction = _committed(engine, work, write=write, joins=self._joins)
         except _HasRuleError:
             self._joins = False
             found, transaction = _committed(engine, work, write=write, joins=False)
+        finally:
+            if not self._is_open(engine):  # it was closed while the pool took the connection back
+                pool.dispose()
         if file_behind(engine) != file:
             self._close()
             raise UnreachableError("the database's file was removed or replaced while it was open")
@@ -956,10 +960,13 @@ class SqlDatabase:
                     engine.dispose()
                     raise
                 self._open = _OpenEngine(engine, file_behind(engine), os.getpid())
-                close_late(engine, lambda: self._open is not None and self._open.engine is engine)
+                close_late(engine, lambda: self._is_open(engine))
             if self._open.process != os.getpid():
                 raise UnreachableError(_FORKED)
             return self._open
+
+    def _is_open(self, engine: Engine) -> bool:
+        return self._open is not None and self._open.engine is engine
 
     def _close(self) -> None:
         with self._opening:
