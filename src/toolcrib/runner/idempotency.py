@@ -370,9 +370,9 @@ class WriteAhead:
         if self.ledger is None:
             return None
         record = await _ask_ledger(partial(self.ledger.find, facts.record("started", key=key)))
-        return await self._earlier_outcome(record, key, facts, hydrated)
+        return await self._outcome_in_ledger(record, key, facts, hydrated)
 
-    async def _earlier_outcome(
+    async def _outcome_in_ledger(
         self, found: object, key: str, facts: CallFacts, hydrated: Hydrated
     ) -> AlreadyCompleted | None:
         try:
@@ -434,7 +434,7 @@ class WriteAhead:
                     facts.key = key  # the key is claimed, even if this is cancelled now
                 _check(begin_result)
             if record is not None:
-                earlier = await self._earlier_outcome(record, key, facts, hydrated)
+                earlier = await self._outcome_in_ledger(record, key, facts, hydrated)
                 if earlier is not None:
                     return earlier
                 write = partial(self.ledger.write, entry)  # records that it begins again
