@@ -515,6 +515,99 @@ async def test_limits_that_left_behind_work_has_open_cancel_nobody_who_called_it
     assert task.cancelling() == 0
 
 
+async def test_left_behind_work_that_is_stopped_at_once_cleans_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("toolcrib.runner.execute.GRACE", 0.1)
+    cleaned_up = asyncio.Event()
+
+    @tool(visible=ALL, timeout=0.01)
+    async def f() -> None:
+        """Have a time limit that is due between being left behind and going on there."""
+        loop = asyncio.get_running_loop()
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        grace_ends = loop.time() + 0.1
+        loop.call_at(grace_ends - 0.02, time.sleep, 0.04)  # so that what follows comes in one turn
+        loop.call_at(grace_ends + 0.001, time.sleep, 0.1)
+        try:
+            async with asyncio.timeout_at(grace_ends + 0.06):
+                await asyncio.sleep(60)
+        except TimeoutError:
+            await asyncio.sleep(0)
+            cleaned_up.set()
+
+    runner = ToolRunner([f])
+    before = runner.left_behind
+    outcome = await runner.exec(CALL)
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.OUTCOME_UNKNOWN
+    await until(lambda: runner.left_behind == before)
+    assert cleaned_up.is_set()
+
+
+@asynccontextmanager
+async def _as_async(limit: Any) -> AsyncIterator[None]:
+    with limit:
+        yield
+
+
+_OWN_STOPS: dict[str, Callable[[], Any]] = {
+    "asyncio.timeout": lambda: asyncio.timeout(0.02),
+    "asyncio.TaskGroup": _failing_group,
+    "an anyio scope": lambda: _as_async(anyio.move_on_after(0.02)),
+}
+
+
+@each_row("limit", _OWN_STOPS.values(), _OWN_STOPS)
+@each_row("end", ["completes", "limit", "cancelled"])
+async def test_a_tool_that_stops_itself_for_longer_than_the_grace_cancels_nobody(
+    limit: Callable[[], Any], end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcrib.runner.execute.GRACE", 0.02)
+
+    @tool(visible=ALL, timeout=0.12 if end == "limit" else 60)
+    async def f() -> int:
+        """Clean up after a wait that was given up, and ignore who says stop meanwhile."""
+        with suppress(TimeoutError, ExceptionGroup):
+            async with limit():
+                try:
+                    await asyncio.sleep(60)
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await asyncio.shield(asyncio.sleep(0.2))
+        return 1
+
+    @tool(visible=ALL, timeout=0.12)
+    async def stubborn() -> int:
+        """Never clean up in time."""
+        async with limit():
+            with anyio.CancelScope(shield=True):
+                for _ in range(3):
+                    with suppress(asyncio.CancelledError):
+                        await asyncio.sleep(0.1)
+        return 1
+
+    runner = ToolRunner([stubborn if end == "limit" else f])
+    before = runner.left_behind
+    name = "stubborn" if end == "limit" else "f"
+    running = asyncio.ensure_future(runner.exec(ToolCall("call_0", name, "{}")))
+    if end == "cancelled":
+        await asyncio.sleep(0.12)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    else:
+        outcome = await running
+        assert running.cancelling() == 0
+        if end == "completes":
+            assert isinstance(outcome, Completed)
+        else:
+            assert isinstance(outcome, Failed)
+            assert outcome.error.code is ErrorCode.OUTCOME_UNKNOWN
+    await until(lambda: runner.left_behind == before)
+
+
 async def test_what_was_left_behind_does_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib.runner.execute.GRACE", 0.02)
     stubborn = Stubborn()

@@ -153,14 +153,16 @@ class _Deadline:
 
     `stopping` is set from the moment CancelledError reached the tool on behalf of somebody outside
     it until its grace is over. A task group or a timeout within the tool cancels the task too, and
-    takes that back: the grace then ends without consequence. A time limit reached in the meantime
-    is `overdue`: it counts only if the cancellation was taken back. A request to stop that arrives
-    in the meantime is `kept_back`, with its message. The task is cancelled with it again once the
-    earlier cancellation was taken back, or the tool has ended. Until then it does not count, so
-    that timeouts and calls within a clean-up behave normally.
+    takes that back, perhaps later: the grace then ends without consequence. A time limit reached in
+    the meantime is `overdue`: it counts only if the cancellation was taken back or will be. A
+    request to stop that arrives in the meantime is `kept_back`, with its message. The task is
+    cancelled with it again once the earlier cancellation was taken back, its grace has ended
+    without consequence, or the tool has ended. Until then it does not count, so that timeouts and
+    calls within a clean-up behave normally.
     """
 
     __slots__ = (
+        "_call",
         "_gate",
         "_grace",
         "_limit",
@@ -183,11 +185,10 @@ class _Deadline:
         self._task = asyncio.current_task()
         self._requests = 0 if self._task is None else self._task.cancelling()
         self.left = None if call is None else call.works
+        self._call = call
         self._limit: asyncio.TimerHandle | None = None
         if seconds is not None:
-            context = copy_context()
-            context.run(CALLING.set, call)  # so that the canceller is known to be this time limit
-            self._limit = self._loop.call_later(seconds, self._reach_limit, context=context)
+            self._limit = self._call_later(seconds, self._reach_limit)
         self._grace: asyncio.TimerHandle | None = None
         self._gate: _StopGate | None = None
         self.kept_back: list[tuple[Any, ...]] = []
@@ -204,6 +205,7 @@ class _Deadline:
         """Return whether a cancelled tool is still running after its grace."""
         if not self.stopping or self._grace is not None:
             return False
+        self.stopping = False  # from now on only requests from outside count
         self.stopping = self.passed or self._is_cancelled()
         return self.stopping
 
@@ -237,14 +239,14 @@ class _Deadline:
         the tool only if it came from within the tool.
         """
         _take_back_cancellation(self._work)
-        if not self._is_cancelled():
+        if self._requests_made() <= 0:
             return True
-        if self.stopping and self._is_cancelled(before=1):  # the earlier request was not taken back
+        if self.stopping and self._requests_made() > 1:  # the earlier request was not taken back
             return gate is None or gate.canceller is None or gate.is_cancelled_within()
         self.stopping = True
         if self._grace is not None:
             self._grace.cancel()
-        self._grace = self._loop.call_later(GRACE, self._end_grace)
+        self._grace = self._call_later(GRACE, self._end_grace)
         return True
 
     def until_done(self, pending: asyncio.Future[Any] | None) -> Generator[Any, Any, None]:
@@ -284,9 +286,23 @@ class _Deadline:
         finally:
             self._gate = None
 
-    def _is_cancelled(self, *, before: int = 0) -> bool:
-        """Return whether the task is asked to stop, not counting its last `before` requests."""
-        return self._task is not None and self._task.cancelling() - before > self._requests
+    def _call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        context = copy_context()
+        context.run(CALLING.set, self._call)  # so that the canceller is known to be this deadline
+        return self._loop.call_later(seconds, callback, context=context)
+
+    def _requests_made(self) -> int:
+        return 0 if self._task is None else self._task.cancelling() - self._requests
+
+    def _is_cancelled(self) -> bool:
+        """Return whether the task is asked to stop.
+
+        Once the grace is over, requests of limits within the tool no longer count.
+        """
+        requests = self._requests_made()
+        if requests <= 0 or self._task is None or self.stopping:
+            return requests > 0
+        return requests > _own_requests(self._work, self._task)
 
     def _reach_limit(self) -> None:
         self.overdue = self._is_cancelled()  # somebody else cancelled first
@@ -319,7 +335,10 @@ class _Deadline:
 
     def _end_grace(self) -> None:
         self._grace = None
-        self._wake(None)
+        if self.is_ignored():
+            self._wake(None)
+        else:
+            self.catch_up()
 
     def _wake(self, _done: object) -> None:
         if self._gate is not None and not self._gate.done():
@@ -379,14 +398,21 @@ def _leave_behind(
         pending._asyncio_future_blocking = True  # noqa: SLF001  as `await` does
     left_work = Work()
     left_work.give_up(works)
-    task: Any = asyncio.ensure_future(_resume_to_ending(work, pending))
+    resuming = _resume_to_ending(work, pending)
+    resuming.send(
+        None
+    )  # a task that is cancelled before its first step would never resume the work
+    task: Any = asyncio.ensure_future(resuming)
     task._log_destroy_pending = False  # noqa: SLF001  if its loop closes, the record says so
     _left_behind[task] = left_work
     for frame in _frames(work):
         if frame.f_code is _drive.__code__:
             frame.f_locals["deadline"].move(task)
+    caller: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]
+    for _ in range(_own_requests(work, caller)):
+        caller.uncancel()
     for context in _open_contexts(work):
-        _move(context, asyncio.current_task(), task)
+        _move(context, caller, task)
 
     def ended(_: asyncio.Task[Ending]) -> None:
         _left_behind.pop(task, None)
@@ -409,8 +435,34 @@ def _contexts_in(referent: Any) -> Iterator[Any]:
     elif isinstance(context, ExitStack | AsyncExitStack):
         for _, callback in context._exit_callbacks:  # type: ignore[union-attr]  # noqa: SLF001
             yield from _contexts_in(callback)
+    elif type(context).__module__ == _ANYIO:
+        yield getattr(context, "cancel_scope", context)  # a task group has one
     else:
         yield context
+
+
+def _own_requests(work: Any, task: asyncio.Task[Any]) -> int:
+    """Return how many requests to stop `task` the coroutine's open contexts will take back.
+
+    A suspended coroutine may hold a context twice: entered, and in a variable.
+    """
+    contexts = {id(context): context for context in _open_contexts(work)}
+    return sum(_requests_by(context, task) for context in contexts.values())
+
+
+def _requests_by(context: Any, task: asyncio.Task[Any]) -> int:
+    """Return how often a context has cancelled `task` and is still to take that back."""
+    kind: type = type(context)
+    if issubclass(kind, asyncio.Timeout):
+        return int(context._task is task and context._state.value == "expiring")  # noqa: SLF001
+    if issubclass(kind, asyncio.TaskGroup):
+        # Before Python 3.13 a group takes it back as soon as its body has ended.
+        is_over = context._exiting and (sys.version_info < (3, 13) or not context._tasks)  # noqa: SLF001
+        has_cancelled = context._parent_cancel_requested and not is_over  # noqa: SLF001
+        return int(context._parent_task is task and has_cancelled)  # noqa: SLF001
+    if kind.__module__ == _ANYIO and getattr(context, "_host_task", None) is task:
+        return context._pending_uncancellations or 0  # noqa: SLF001
+    return 0
 
 
 def _move(context: Any, caller: asyncio.Task[Any] | None, task: asyncio.Task[Any]) -> None:
@@ -422,7 +474,7 @@ def _move(context: Any, caller: asyncio.Task[Any] | None, task: asyncio.Task[Any
         if isinstance(context, kind) and getattr(context, attribute, None) is caller:
             setattr(context, attribute, task)
     if type(context).__module__ == _ANYIO:
-        getattr(getattr(context, "cancel_scope", context), "_tasks", set()).discard(caller)
+        getattr(context, "_tasks", set()).discard(caller)
 
 
 def left_running() -> int:
@@ -441,6 +493,12 @@ async def _resume_to_ending(
     work: Coroutine[Any, Any, Any], pending: asyncio.Future[Any] | None
 ) -> Ending:
     """Return the value or the exception, because asyncio would log an unretrieved one."""
+    try:
+        await asyncio.sleep(0)
+    except asyncio.CancelledError as cancellation:
+        task: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]
+        task.uncancel()
+        task.cancel(*cancellation.args)  # this time for the work
     try:
         return await _resume(work, None if pending is None or pending.done() else pending), None
     except GeneratorExit:
