@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
@@ -155,6 +156,25 @@ async def test_a_failure_that_is_caught_is_not_committed(url: str) -> None:
     with pytest.raises(SourceError, match="nothing of the transaction was kept"):
         await database.transact(twice)
     assert await database.read("SELECT id FROM approvals") == []
+    await database.aclose()
+
+
+async def test_a_transaction_asked_for_before_a_close_leaves_no_connection_open(url: str) -> None:
+    """Its thread may begin after the close, since nothing ends a thread with its task."""
+    database = SqlDatabase(url)
+    insert = "INSERT INTO approvals (id, request, expires_at) VALUES ('1', '', 0)"
+    loop, may_begin = asyncio.get_running_loop(), threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        loop.set_default_executor(threads)
+        threads.submit(may_begin.wait)
+        asked = asyncio.create_task(database.write(insert))
+        await asyncio.sleep(0)
+        database._close()
+        may_begin.set()
+        assert await asked == 1
+    assert database._open is None
+    loop.set_default_executor(ThreadPoolExecutor())
+    assert len(await database.read("SELECT id FROM approvals")) == 1
     await database.aclose()
 
 

@@ -890,6 +890,7 @@ class SqlDatabase:
         with suppress(OSError):  # the folder may be gone, and may not be needed
             self._folder = os.getcwd()  # noqa: PTH109  to open the same file again later
         self._open: _OpenEngine | None = None
+        self._closings = 0
         self._joins = True  # until a table is found to have a rule
         self.renew()
         renewed_in_children(self)
@@ -916,22 +917,29 @@ class SqlDatabase:
 
         Without `write`, all its statements read one snapshot.
         """
-        return await asyncio.to_thread(self.transact_here, work, write=write)
+        return await asyncio.to_thread(self._transact_noted, work, write, self._closings)
 
     def transact_here(self, work: Callable[[Transaction], T], *, write: bool = True) -> T:
         """Do the same as `transact`, in the calling thread, which must not run an event loop."""
+        return self._transact_noted(work, write, self._closings)
+
+    async def aclose(self) -> None:
+        """Close the connections. The next use opens the database again.
+
+        A transaction that was asked for before, such as that of a cancelled task, may still run. It
+        leaves no connection open.
+        """
+        await asyncio.to_thread(self._close)
+
+    def _transact_noted(self, work: Callable[[Transaction], T], write: bool, closings: int) -> T:
         try:
-            return _quietly(lambda: self._transact(work, write=write))
+            return _quietly(lambda: self._transact(work, write=write, closings=closings))
         except SourceError as error:
             error.add_note(self._note)  # only a traceback shows notes; the text may go to users
             raise
 
-    async def aclose(self) -> None:
-        """Close the connections. The next use opens the database again."""
-        await asyncio.to_thread(self._close)
-
-    def _transact(self, work: Callable[[Transaction], T], *, write: bool) -> T:
-        engine, file, _ = self._opened()
+    def _transact(self, work: Callable[[Transaction], T], *, write: bool, closings: int) -> T:
+        engine, file, _ = self._opened(closings)
         pool = engine.pool
         try:
             found, transaction = _committed(engine, work, write=write, joins=self._joins)
@@ -948,7 +956,9 @@ class SqlDatabase:
             transaction.when_committed()
         return found
 
-    def _opened(self) -> _OpenEngine:
+    def _opened(self, closings: int) -> _OpenEngine:
+        """Return the engine in use. If there is none, open it, or one for a single transaction if the
+        database was closed after that was asked for, when it had been closed `closings` times."""
         with self._opening:
             if self._open is None:
                 engine = open_engine(self._url, self._mode, self._folder)
@@ -959,8 +969,11 @@ class SqlDatabase:
                 except BaseException:
                     engine.dispose()
                     raise
-                self._open = _OpenEngine(engine, file_behind(engine), os.getpid())
+                opened = _OpenEngine(engine, file_behind(engine), os.getpid())
                 close_late(engine, lambda: self._is_open(engine))
+                if closings != self._closings:
+                    return opened
+                self._open = opened
             if self._open.process != os.getpid():
                 raise UnreachableError(_FORKED)
             return self._open
@@ -970,6 +983,7 @@ class SqlDatabase:
 
     def _close(self) -> None:
         with self._opening:
+            self._closings += 1
             opened = self._open
             if opened is not None and opened.process == os.getpid():
                 self._open = None
