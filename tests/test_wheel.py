@@ -255,7 +255,9 @@ def printed_clean(
     uv("pip", "install", "--python", inside, what, cwd=folder)
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "TOOLCRIB"))}
     command = [inside, "-I", "-c", program]
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

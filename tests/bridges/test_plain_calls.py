@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
 from contextvars import ContextVar
 from pathlib import Path
 
 import pytest
-from children import run
+from children import ENVIRONMENT, run
 
 from toolcrib.bridges import loops
 from toolcrib.bridges.langchain.to_langchain import PLAIN_CALLS
@@ -32,6 +34,26 @@ child = os.fork()
 if child:
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 os._exit(0 if wait_for(say("after")) == "after" else 1)
+"""
+
+LEFT = """
+import asyncio, threading
+from toolcrib.bridges.langchain.to_langchain import PLAIN_CALLS
+
+async def leave(depth):
+    if depth:
+        PLAIN_CALLS.wait_for(leave(depth - 1))
+    left.append(asyncio.create_task(wait(depth)))
+    await asyncio.sleep(0)
+
+async def wait(depth):
+    try:
+        await asyncio.Event().wait()
+    finally:
+        print("ended", depth, threading.current_thread().is_alive())
+
+left = []
+PLAIN_CALLS.wait_for(leave(1))
 """
 
 
@@ -96,6 +118,14 @@ def test_calls_of_several_threads_share_one_loop() -> None:
 def test_after_a_fork_it_is_begun_anew(tmp_path: Path) -> None:
     source = {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     assert run("-c", FORKED, cwd=tmp_path, env=os.environ | source).returncode == 0
+
+
+def test_the_loops_end_before_the_interpreter_does(tmp_path: Path) -> None:
+    """A thread that would still import something then could block the whole end."""
+    command = [sys.executable, "-c", LEFT]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["ended 0 True", "ended 1 True"]
 
 
 async def test_work_for_a_blocked_loop_is_given_up_and_never_begun(

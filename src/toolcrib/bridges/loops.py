@@ -3,12 +3,14 @@ another event loop.
 
 Rules: the calls that a bridge makes together run in one loop. A loop that was closed after each call
 would have to wait for a tool that does not end. Nobody waits forever for a loop that does not run:
-it may be blocked by whoever waits, or have ended.
+it may be blocked by whoever waits, or have ended. A loop is stopped before the interpreter takes itself
+apart: a thread that stands still within an import then would block every later import for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -20,6 +22,7 @@ from toolcrib.threads import cancel_requests
 T = TypeVar("T")
 TO_BEGIN = 10.0
 """Seconds within which another loop has to begin what it is given."""
+_TO_END = 5.0  # seconds that a loop has for its end when the process ends
 _DEPTH: ContextVar[int] = ContextVar("plain calls that this one is within", default=0)
 
 
@@ -29,19 +32,17 @@ class LoopThreads:
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
-        self._loops: list[tuple[asyncio.AbstractEventLoop, threading.Thread]] = []
+        self._loops: list[_RunningLoop] = []
+        atexit.register(self._stop)
 
     def loop(self, depth: int = 0) -> asyncio.AbstractEventLoop:
         """Return the loop of this depth. After a fork it is a new one."""
         with self._lock:
-            if self._loops and not self._loops[0][1].is_alive():
+            if self._loops and not self._loops[0].is_alive():
                 self._loops.clear()
             while len(self._loops) <= depth:
-                loop = asyncio.new_event_loop()
-                thread = threading.Thread(target=loop.run_forever, name=self._name, daemon=True)
-                thread.start()
-                self._loops.append((loop, thread))
-            return self._loops[depth][0]
+                self._loops.append(_RunningLoop(self._name))
+            return self._loops[depth].loop
 
     def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run an awaitable to its end, in the context of the caller. Raises what it raises. A call
@@ -57,6 +58,32 @@ class LoopThreads:
         except BaseException:  # such as Ctrl-C while it waits
             future.cancel()
             raise
+
+    def _stop(self) -> None:
+        for running in reversed(self._loops):  # an outer call may wait for an inner one
+            running.stop()
+
+
+class _RunningLoop(threading.Thread):
+    """A thread that runs a loop until it is stopped, which cancels what the loop still does."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self.loop = asyncio.new_event_loop()
+        self._stopped = asyncio.Event()
+        self.start()
+
+    def run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
+            runner.run(self._until_stopped())
+
+    def stop(self) -> None:
+        if self.is_alive():
+            self.loop.call_soon_threadsafe(self._stopped.set)
+            self.join(_TO_END)
+
+    async def _until_stopped(self) -> None:
+        await self._stopped.wait()
 
 
 class LoopLost(Exception):  # noqa: N818  named after what happened
