@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from toolcrib.values.call import ToolCall
 from toolcrib.values.definition import ToolDefinition
@@ -83,3 +84,14 @@ def test_an_empty_offer() -> None:
 def test_an_offer_is_frozen() -> None:
     with pytest.raises(AttributeError):
         Offer().known = frozenset("x")  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("temperature", [float("nan"), float("-inf"), 10**400])
+def test_a_temperature_that_no_request_can_hold_is_refused_where_it_is_given(
+    temperature: float,
+) -> None:
+    """JSON has no NaN. Some writers make `null` of it, which is another request."""
+    with pytest.raises(ValueError, match="temperature must be a finite number"):
+        Settings(temperature=temperature)
+    with pytest.raises(ValueError, match="temperature must be a finite number"):
+        replace(Settings(max_tokens=1), temperature=temperature)

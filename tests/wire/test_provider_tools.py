@@ -56,11 +56,21 @@ def test_they_stand_in_for_tools_that_were_called_and_are_gone(wire: str) -> Non
     assert "tool_choice" not in body_of(wire, request)
 
 
+NESTED: list[Any] = []
+for _ in range(3000):
+    NESTED = [NESTED]
+
+
+@each_row("value", [object(), float("nan"), -float("inf"), {1}, "\ud800", {1: 2}, NESTED])
 @each_row("wire", WIRES)
-def test_what_is_no_json_is_refused(wire: str) -> None:
-    settings = Settings(provider_tools=({"type": object()},))  # type: ignore[dict-item]
-    with pytest.raises(RequestError, match="provider_tools"):
-        body_of(wire, msgspec.structs.replace(HI, settings=settings))
+def test_what_is_no_json_is_refused(wire: str, value: Any) -> None:
+    """Some writers make `null` of NaN, which is another request."""
+    for member, settings in {
+        "provider_tools": Settings(provider_tools=({"type": value},)),
+        r"extra\['mine'\]": Settings(extra={"mine": value}),
+    }.items():
+        with pytest.raises(RequestError, match=f"{member} cannot be sent as JSON"):
+            body_of(wire, msgspec.structs.replace(HI, settings=settings))
 
 
 CAN_FORBID = {

@@ -159,6 +159,14 @@ def is_whole(value: float) -> bool:
     return value.is_integer() and abs(value) <= EXACT
 
 
+def is_finite(value: float) -> bool:
+    """Return whether a number is neither NaN nor too large for a float; integers may be."""
+    try:
+        return isfinite(value)
+    except OverflowError:
+        return False
+
+
 def has_rounded(value: Any) -> bool:
     """Return whether a JSON value contains a float that canonical JSON writes as an integer with
     digits that nobody wrote: `1e17` is not the integer with those digits."""

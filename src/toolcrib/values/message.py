@@ -20,7 +20,7 @@ from msgspec.structs import astuple, replace
 from toolcrib.values.call import HydrationResult, PayloadRef, ToolCall
 from toolcrib.values.content import Image, Part
 from toolcrib.values.definition import HasDefinition, offered_tools
-from toolcrib.values.json import JsonObject, JsonValue, Veiled, encodable
+from toolcrib.values.json import JsonObject, JsonValue, Veiled, encodable, is_finite
 from toolcrib.values.typed import Checked, HandWritten, check_type, names_wrong_types
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
@@ -196,6 +196,9 @@ class Settings(Veiled, HandWritten, frozen=True, omit_defaults=True):
     form, and refuses a level that the provider does not have. `provider_tools` are tools that the
     provider runs itself, such as a web search, in its own form. They are appended to the request's
     tools unchanged.
+
+    Raises ValueError for a temperature that is not a finite number. Whether `extra` and
+    `provider_tools` are JSON is checked when they are sent.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("extra", "provider_tools")
@@ -205,6 +208,11 @@ class Settings(Veiled, HandWritten, frozen=True, omit_defaults=True):
     extra: Mapping[str, JsonValue] = {}
     provider_tools: tuple[Mapping[str, JsonValue], ...] = ()
     reasoning: Effort | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.temperature is not None and not is_finite(self.temperature):
+            raise ValueError("Settings: temperature must be a finite number")
 
     def over(self, others: Settings) -> Self:
         """Return these settings, with open ones taken from `others`; `extra` merges by member."""

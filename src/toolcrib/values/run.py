@@ -114,7 +114,10 @@ class RunSettings(Settings, frozen=True, omit_defaults=True):
             if name not in RunOptions.__annotations__:
                 raise TypeError(no_such("option", name, list(RunOptions.__annotations__)))
         choice = _choice_of(options.get("tool_choice"))
-        settings = RunSettings(**{**options, "tool_choice": choice})  # type: ignore[arg-type]
+        try:
+            settings = RunSettings(**{**options, "tool_choice": choice})  # type: ignore[arg-type]
+        except ValueError as error:
+            raise TypeError(str(error)) from None
         if settings.max_tokens is not None and settings.max_tokens < 1:
             raise TypeError("max_tokens must be at least 1")
         try:

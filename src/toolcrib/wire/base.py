@@ -21,7 +21,7 @@ from toolcrib.errors import RequestError, SchemaError
 from toolcrib.schema.guard import schema_text
 from toolcrib.schema.validator import compile_validator
 from toolcrib.values.definition import HasDefinition, offered_tools, tools_in
-from toolcrib.values.json import JsonObject, Veiled, json_copy
+from toolcrib.values.json import JsonObject, Veiled, canonical_json, json_copy
 from toolcrib.values.message import (
     ChatRequest,
     Effort,
@@ -364,10 +364,7 @@ def tools_member(
     provider_tools = request.settings.provider_tools
     if not provider_tools or (request.tool_choice.mode == "none" and not can_forbid):
         return {"tools": orjson.Fragment(tools.body)} if tools.names else {}
-    try:
-        provider_json = orjson.dumps(provider_tools)
-    except TypeError as error:
-        raise RequestError(f"Settings.provider_tools cannot be sent as JSON: {error}") from None
+    provider_json = settings_json("provider_tools", provider_tools)
     tools_json = tools.body[:-1] + b"," + provider_json[1:] if tools.names else provider_json
     return {"tools": orjson.Fragment(tools_json)}
 
@@ -427,11 +424,23 @@ def extra_members(
     unwanted_keys: AbstractSet[str] = frozenset(),
 ) -> dict[str, Any]:
     """Return `Settings.extra` without the `unwanted_keys`. Raises RequestError for a member of the
-    wire's own."""
-    for key in extra:
+    wire's own, or one that is not JSON."""
+    for key, value in extra.items():
         if key in own_keys:
             raise RequestError(f"Settings.extra may not set {key!r}: the client sets it itself")
+        settings_json(f"extra[{key!r}]", value)
     return {key: value for key, value in extra.items() if key not in unwanted_keys}
+
+
+def settings_json(name: str, value: Any) -> bytes:
+    """Return a value from the `Settings` as JSON. Raises RequestError for what is not JSON, such as
+    NaN, of which orjson makes null."""
+    try:
+        canonical_json(value)
+        return orjson.dumps(value)
+    except (ValueError, TypeError, RecursionError) as error:
+        said = "it is nested too deep" if isinstance(error, RecursionError) else error
+        raise RequestError(f"Settings.{name} cannot be sent as JSON: {said}") from None
 
 
 def reasoning_of(wire: Wire, request: ChatRequest, model: str) -> Reasoning:

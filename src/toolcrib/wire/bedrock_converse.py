@@ -558,7 +558,7 @@ def encode(
     tools, choice = _chosen(wire, request, offered_tools)
     extra = extra_members(request.settings.extra, own_keys=_OWN_KEYS)
     cache_point = extra.pop(_CACHE_POINT, None)
-    cache_block = b"" if cache_point is None else _cache_block(cache_point)
+    cache_block = b"" if cache_point is None else dumps({_CACHE_POINT: cache_point})
     body: dict[str, Any] = {"messages": history.encoded(cache_block)}
     if history.instructions:
         texts = [dumps({"text": text}) for text in history.instructions]
@@ -587,13 +587,6 @@ def encode(
         offer=offer,
         stream_type="application/vnd.amazon.eventstream",
     )
-
-
-def _cache_block(point: Any) -> bytes:
-    try:
-        return orjson.dumps({_CACHE_POINT: point})
-    except TypeError as error:
-        raise RequestError(f"Settings.extra: {_CACHE_POINT!r} is not JSON: {error}") from None
 
 
 def _path(wire: Wire, model: str, *, stream: bool) -> str:
