@@ -97,6 +97,33 @@ def effects(folder: Path) -> list[str]:
     return [" ".join(line.split()[:2]) for line in lines(folder)]
 
 
+async def test_who_follows_a_run_that_is_answered_at_its_end_follows_it_on(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its wait is seen, and before its row is read, it has gone on, or is over."""
+    async with DurableAgents(file, {"desk": desk(tmp_path)}) as worker:
+        client = DurableAgents(file, {"desk": desk(tmp_path)})
+        run_id = await worker.start("desk", PROMPT)
+        await worker.result(run_id)
+        read = client._store.run
+        reads: list[str] = []
+
+        async def run(run_id: str) -> StoredRun:
+            if len(reads) == 1:
+                await answered(worker, run_id)
+            reads.append(run_id)
+            return await read(run_id)
+
+        monkeypatch.setattr(client._store, "run", run)
+        events = [event async for event in client.events(run_id)]
+        result = await worker.result(run_id)
+        await client.aclose()
+    ended = [event.record for event in events if isinstance(event, ToolCallFinished)]
+    assert sorted(record.id for record in ended) == sorted(record.id for record in result.records)
+    assert "".join(each.text for each in events if isinstance(each, TextDelta)) == "I pay.All done."
+    assert events[-1] == Done(result)
+
+
 async def test_a_run_is_begun_here_answered_there_and_ends(url: str, tmp_path: Path) -> None:
     elsewhere = DurableAgents(url, {"desk": desk(tmp_path)})
     async with DurableAgents(url, {"desk": desk(tmp_path)}) as worker:

@@ -26,6 +26,7 @@ from toolcrib import ALL, Agent, Approve, Caller, Image, Message, RunResult, Too
 from toolcrib.audit import AuditFilter, AuditLog
 from toolcrib.durable import DurableAgents
 from toolcrib.errors import ApprovalError, ErrorCode, SourceError, ToolcribError
+from toolcrib.processes import this_process
 from toolcrib.testing import call
 from toolcrib.values.content import Prompt
 from toolcrib.values.record import CallError, state_of
@@ -246,6 +247,7 @@ async def test_a_worker_that_lost_its_segment_has_its_place_again(file: str, the
     async with DurableAgents(file, {"a": agent, "b": agent}, slots=1) as worker:
         lost = await worker.start("a", PROMPT)
         await asyncio.to_thread(begun.wait)
+        await worker._store.beat("another", this_process())
         taken = "UPDATE workflow_status SET executor_id = 'another', owner_xid = 'another'"
         await change(worker, f"{taken} WHERE workflow_uuid = :id", id=f"{lost}:0")
         await change(worker, "UPDATE durable_runs SET worker = 'another' WHERE id = :id", id=lost)

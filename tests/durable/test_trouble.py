@@ -22,6 +22,7 @@ pytest.importorskip("dbos", reason="the extra durable is not installed")
 
 from durable.desk import KEY, PROMPT, Model, desk
 from postgres import OwnServer
+from rows import each_row
 from samples import WHOLE, whole_only
 from sqlalchemy import event
 
@@ -40,7 +41,7 @@ from toolcrib import (
 )
 from toolcrib.audit import AuditLog
 from toolcrib.durable import DurableAgents
-from toolcrib.durable.engine import Engine
+from toolcrib.durable.engine import Engine, _current_work
 from toolcrib.durable.store import RunStore
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.policies import Policy, budget
@@ -473,6 +474,69 @@ async def test_what_is_given_back_while_the_engine_closes_is_closed(tmp_path: Pa
     thread.join()
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         kept.execute("SELECT 1")
+
+
+@pytest.mark.parametrize("claimed", ["in the store", "by the engine"])
+async def test_a_run_that_a_forgotten_worker_has_goes_on(tmp_path: Path, claimed: str) -> None:
+    """A thread of a worker may claim it when others have already taken over what it had."""
+    url, begun = f"sqlite:///{tmp_path / 'runs.db'}", asyncio.Event()
+
+    @tool(visible=ALL, read_only=True)
+    async def look() -> str:
+        """Look."""
+        if not begun.is_set():
+            begun.set()
+            await asyncio.sleep(60)
+        return "seen"
+
+    agents = {"a": Agent(Model(call("look"), "Over."), [look], state_key=KEY)}
+    client = DurableAgents(url, agents)
+    run_id = await client.start("a", PROMPT)
+    if claimed == "in the store":
+        begun.set()
+        assert await client._store._database.write("UPDATE durable_runs SET worker = 'gone'") == 1
+    else:
+        async with asyncio.timeout(20), DurableAgents(url, agents) as worker:
+            await begun.wait()
+            await worker.stop(0)
+        assert await client._store._database.write("DELETE FROM durable_workers") == 1
+    async with asyncio.timeout(20), DurableAgents(url, agents) as other:
+        assert (await other.result(run_id)).text == "Over."
+    await client.aclose()
+
+
+@each_row("when", [1, 2, 3, 5, 10, 50, 200])
+async def test_a_worker_that_is_cancelled_as_it_closes_closes_whole(
+    tmp_path: Path, when: int
+) -> None:
+    worker = DurableAgents(f"sqlite:///{tmp_path / 'runs.db'}", {"desk": desk(tmp_path)})
+    await worker.__aenter__()
+    closes = asyncio.create_task(worker.aclose())
+    for _ in range(when):
+        await asyncio.sleep(0)
+    for _ in range(2):
+        closes.cancel()
+        await asyncio.sleep(0)
+    with suppress(asyncio.CancelledError):
+        await closes
+    assert worker._serving is None
+    assert worker._engine._database is None
+    assert worker._store._database._open is None
+    assert _current_work == []
+
+
+async def test_a_worker_that_cannot_begin_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = DurableAgents(f"sqlite:///{tmp_path / 'runs.db'}", {"desk": desk(tmp_path)})
+
+    async def fail(*_: object) -> None:
+        raise UnreachableError("no")
+
+    monkeypatch.setattr(worker._engine, "open", fail)
+    with pytest.raises(UnreachableError, match="no"):
+        await worker.__aenter__()
+    assert worker._store._database._open is None
 
 
 @pytest.mark.parametrize(

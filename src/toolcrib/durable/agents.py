@@ -16,6 +16,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Self, TypeVar, Unpack
 
@@ -37,12 +38,14 @@ from toolcrib.durable.engine import (
     Segment,
     Standing,
     StoredStep,
+    finish,
     run_with_retries,
     stand_still,
 )
 from toolcrib.durable.store import (
     STATUSES,
     UNDER_WAY,
+    Place,
     RunStore,
     SegmentEnd,
     Sign,
@@ -277,11 +280,11 @@ class DurableAgents(Closing):
         self._checked(await self._store.run(run_id))
         seen: set[object] = set()
         reported_up_to = 0  # steps of the first segment up to here were all reported
-        first_segment, is_over = 0, False
+        first_segment = 0
+        run: StoredRun | None = None
         handovers: list[HandedOver] = []
-        while not is_over:
+        while run is None:
             place = await self._store.place(run_id)
-            is_over = not place.under_way
             for segment in range(first_segment, place.segment + (place.status != "queued")):
                 skipped = reported_up_to if segment == first_segment else 0
                 for step in await self._steps_of(place.agent, run_id, segment, skipped):
@@ -297,13 +300,20 @@ class DurableAgents(Closing):
                             yield event
             reported_up_to = reported_up_to if first_segment == place.segment else 0
             first_segment = place.segment
-            if not is_over:
+            if place.under_way:
                 await asyncio.sleep(_LOOK)
-        result = await self._result(await self._store.run(run_id))
+            else:
+                run = await self._run_at(run_id, place)
+        result = await self._result(run)
         for record in result.records:
             if record.id not in seen:  # a call that was cut off ends with its run
                 yield ToolCallFinished(record)
         yield Done(result)
+
+    async def _run_at(self, run_id: str, place: Place) -> StoredRun | None:
+        """Return a run, unless it has moved on since it was there."""
+        run = await self._store.run(run_id)
+        return run if (run.segment, run.status) == (place.segment, place.status) else None
 
     async def _steps_of(
         self, agent: str, run_id: str, segment: int, skipped: int
@@ -451,10 +461,14 @@ class DurableAgents(Closing):
             )
         self._steps.stops = False
         self._worker = f"worker_{os.urandom(8).hex()}"
-        await self._store.open()
-        await self._store.beat(self._worker, this_process())
-        work = partial(self._work, self._worker, asyncio.Semaphore(self._slots))
-        await self._engine.open(work, self._worker)
+        try:
+            await self._store.open()
+            await self._store.beat(self._worker, this_process())
+            work = partial(self._work, self._worker, asyncio.Semaphore(self._slots))
+            await self._engine.open(work, self._worker)
+        except BaseException:
+            await finish(self._close())
+            raise
         self._serving = asyncio.create_task(self._serve())
         return self
 
@@ -462,26 +476,32 @@ class DurableAgents(Closing):
         """Stop working: no step begins, and steps under way may end within `grace` seconds.
 
         Return whether all of them have. Others continue the runs, and treat a call that was cut off
-        as one whose outcome is unknown. If already stopped, this waits for nothing.
+        as one whose outcome is unknown. If already stopped, this waits for nothing. If it is
+        cancelled, it stops at once, and whole.
         """
         self._steps.stops = True
         deadline = time.monotonic() + (0 if self._serving is None else grace)
-        while self._active and time.monotonic() < deadline:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-        all_ended = not self._active
-        for segment in self._segments:
-            segment.leave()
-        self._segments.clear()
-        if self._serving is not None:
-            self._serving.cancel()
-            await asyncio.wait([self._serving])
-            self._serving = None
-            await self._engine.aclose()
-            try:
-                await self._store.retire(self._worker)
-            except UnreachableError as error:  # others notice when its lease has expired
-                _log.warning(AWAY, error)
+        try:
+            while self._active and time.monotonic() < deadline:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        finally:
+            all_ended = not self._active
+            for segment in self._segments:
+                segment.leave()
+            self._segments.clear()
+            if self._serving is not None:
+                await finish(self._retire(self._serving))
         return all_ended
+
+    async def _retire(self, serving: asyncio.Task[None]) -> None:
+        serving.cancel()
+        await asyncio.wait([serving])
+        self._serving = None
+        await self._engine.aclose()
+        try:
+            await self._store.retire(self._worker)
+        except UnreachableError as error:  # others notice when its lease has expired
+            _log.warning(AWAY, error)
 
     @property
     def _active(self) -> int:
@@ -489,11 +509,16 @@ class DurableAgents(Closing):
         return sum(segment.active for segment in self._segments)
 
     async def aclose(self) -> None:
-        """Stop working, if this process does, and close what is open."""
-        await self.stop()
-        await self._engine.aclose()
-        await self._log.aclose()
-        await self._store.aclose()
+        """Stop working, if this process does, and close what is open, even if it is cancelled."""
+        try:
+            await self.stop()
+        finally:
+            await finish(self._close())
+
+    async def _close(self) -> None:
+        async with AsyncExitStack() as stack:
+            for each in (self._store, self._log, self._engine):  # the engine first
+                stack.push_async_callback(each.aclose)
 
     async def _serve(self) -> None:
         beat = 0.0
@@ -514,7 +539,8 @@ class DurableAgents(Closing):
         await self._store.beat(self._worker, this_process())
         await self._store.queue_expired()
         lease = max(self._lease, _LEAST_LEASE)
-        dead = await self._store.dead(self._worker, lease, has_ended)
+        claimants = await self._engine.claimants()
+        dead = await self._store.dead(self._worker, lease, has_ended, claimants)
         if dead:
             await self._engine.take_over(dead)
         for worker in dead:

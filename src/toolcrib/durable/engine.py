@@ -27,7 +27,7 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from functools import cache
@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias,
 import msgspec
 
 from toolcrib.errors import MissingExtraError, SourceError, ToolcribError
+from toolcrib.runner.execute import until_done
 from toolcrib.storage import UnreachableError, database
 from toolcrib.values.json import Veiled
 from toolcrib.values.run import RunResult, RunState, check_signature
@@ -486,6 +487,15 @@ async def stand_still() -> None:
     await future
 
 
+async def finish(work: Coroutine[Any, Any, T]) -> T:
+    """Do work to its end, even if this is cancelled, which it is then."""
+    task = asyncio.ensure_future(work)
+    cancelled = await until_done(task)
+    if cancelled is not None:
+        raise cancelled from (None if task.cancelled() else task.exception())
+    return task.result()
+
+
 class Engine:
     """Runs the segments of one process, or only reads them: `open` it to work.
 
@@ -617,6 +627,14 @@ class Engine:
             raise database.failed_by(error) from None
         return context is None or context.owner_xid in (None, owner)
 
+    async def claimants(self) -> set[str]:
+        """Return the workers that have begun segments, or have taken them from a queue."""
+        list_workflows = dbos().DBOS.list_workflows_async
+        workflows = await list_workflows(
+            status="PENDING", name=_WORKFLOW, load_input=False, load_output=False
+        )
+        return {each.executor_id for each in workflows if each.executor_id is not None}
+
     async def take_over(self, workers: Iterable[str]) -> None:
         """Requeue the segments that these workers have begun and will not end."""
         recover = dbos().DBOS._recover_pending_workflows  # noqa: SLF001  DBOS has no public one
@@ -649,7 +667,10 @@ class Engine:
         return rows
 
     async def aclose(self) -> None:
-        """Stop working: nothing more is taken from a queue."""
+        """Stop working, even if this is cancelled: nothing more is taken from a queue."""
+        await finish(self._close())
+
+    async def _close(self) -> None:
         if self._is_working:
             self._is_working = False
             for task in list(_lost):

@@ -28,7 +28,7 @@ import msgspec
 
 from toolcrib.errors import ApprovalError, ErrorCode, SourceError, ToolcribError
 from toolcrib.runner.approval import checked_answer
-from toolcrib.storage import SqlDatabase, Transaction, as_column, storable
+from toolcrib.storage import Row, SqlDatabase, Transaction, as_column, storable
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, LimitedApprove, Refuse
 from toolcrib.values.json import Veiled, sha256_hex
 from toolcrib.values.run import RunState, check_signature
@@ -96,6 +96,7 @@ _STANDING = "SELECT id, segment, status, worker FROM durable_runs WHERE id IN :i
 _BEAT = """INSERT INTO durable_workers (id, process, beat_at) VALUES (:id, :process, :now)
     ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at"""
 _WORKERS = "SELECT id, process, beat_at FROM durable_workers"
+_CLAIMS = "SELECT DISTINCT worker FROM durable_runs WHERE worker <> ''"
 _RETIRE = "UPDATE durable_workers SET beat_at = 0 WHERE id = :id"
 _DELETE_WORKER = "DELETE FROM durable_workers WHERE id = :id"
 _TAKE_BACK = "UPDATE durable_runs SET worker = '' WHERE worker = :id AND status = 'queued'"
@@ -434,19 +435,33 @@ class RunStore:
         """Record a worker's heartbeat."""
         await self._database.write(_BEAT, id=worker, process=process, now=time.time())
 
-    async def dead(self, worker: str, lease: float, has_ended: Callable[[str], bool]) -> list[str]:
+    async def dead(
+        self,
+        worker: str,
+        lease: float,
+        has_ended: Callable[[str], bool],
+        claimants: Iterable[str] = (),
+    ) -> list[str]:
         """Return the other workers that count as dead.
 
         They sent no heartbeat for `lease` seconds, whichever way the clocks differ, or their
-        process has `ended`.
+        process has `ended`, or they were forgotten and have a run nevertheless: one in the store, or
+        one of the `claimants` that the engine knows. A thread of a worker that stops may claim it
+        as late as that.
         """
-        now, rows = time.time(), await self._database.read(_WORKERS)
-        return [
+
+        def read(transaction: Transaction) -> tuple[list[Row], set[str]]:
+            claims = {fence.partition(":")[0] for (fence,) in transaction.tuples(_CLAIMS)}
+            return transaction.rows(_WORKERS), claims
+
+        rows, claims = await self._database.transact(read, write=False)
+        now, known = time.time(), {row["id"] for row in rows}
+        dead = {
             row["id"]
             for row in rows
-            if row["id"] != worker
-            and (abs(now - row["beat_at"]) > lease or has_ended(row["process"]))
-        ]
+            if abs(now - row["beat_at"]) > lease or has_ended(row["process"])
+        }
+        return sorted((dead | claims | set(claimants)) - (known - dead) - {worker})
 
     async def retire(self, worker: str) -> None:
         """Mark a worker as dead, so that others take over what it has begun."""
