@@ -151,6 +151,14 @@ STREAMS: dict[str, tuple[bytes, list[Call]]] = {
     "in values, names with escapes": (
         ended(HEAD, value(r"""$['a\n"\'\u00e9']""", "x"), value(r'$["\ud83d\ude00\"\\"]', "y"), TAIL),
         [("", "f", json.dumps({"a\n\"'é": "x", "😀\"\\": "y"}, ensure_ascii=False))]),
+    "in values, a pair in two halves": (
+        ended(HEAD, value("$.a", "x\ud83d", True), value("$.a", "\ude00y"), TAIL),
+        [("", "f", '{"a": "x😀y"}')]),
+    "in values, half a surrogate": (ended(HEAD, value("$.a", "é\ud83d"), TAIL),
+                                    [("", "f", r'{"a": "\u00e9\ud83d"}')]),
+    "in values, names with half a surrogate": (
+        ended(HEAD, value("$['\ud83d']", "x"), value("$['\ud83e']", "y"), TAIL),
+        [("", "f", r'{"\ud83d": "x", "\ud83e": "y"}')]),
     "in values, none": (ended(HEAD, TAIL), [("", "f", "{}")]),
     "in values, then whole": (ended(HEAD, value("$.a", 1, key="numberValue"), TAIL, called({"b": 2})),
                               [("", "f", A1), ("", "f", B2)]),

@@ -631,13 +631,19 @@ class WireClient(PlanningClient):
             raise ConnectionFailed(f"the reply ended before it was complete{reason}")
         if reply.finish == "error":
             raise ProviderError(f"the provider broke off its reply: {reply.provider_finish}")
-        if reply.finish == "doubtful":  # its finish reason is not known
+        if reply.finish == "doubtful" or not self._is_listed(reply.provider_finish or ""):
             secrets = _secrets_sent(self._transport, outgoing, self._base, self._headers)
             reply = _without_secrets(reply, secrets)
         return msgspec.structs.replace(reply, model=self._model, provider=self._provider)
 
+    def _is_listed(self, reason: str) -> bool:
+        """Return whether a finish reason is one that the wire knows, without any detail."""
+        word = reason.lower()
+        return not word or word in self.wire.natural_reasons or word in self.wire.finish_reasons
+
     def _completed(self, request: ChatRequest) -> ChatRequest:
         """Return the request with this client's settings where it leaves them open."""
+        ChatRequest.check(request)
         defaults, requested = self.settings, request.settings
         if defaults != Settings():
             request = msgspec.structs.replace(request, settings=requested.over(defaults))

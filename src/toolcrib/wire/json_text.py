@@ -243,11 +243,25 @@ class RawJson(msgspec.Struct, eq=False):
 
 def mended(text: str) -> str:
     """Return text that can be encoded: split surrogate pairs joined, lone surrogates replaced."""
+    if is_encodable(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def paired(text: str) -> str:
+    """Return text with split surrogate pairs joined. Lone surrogates stay."""
+    if is_encodable(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def is_encodable(text: str) -> bool:
+    """Return whether a text has no surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
+        return False
+    return True
 
 
 def escaped(text: str) -> str | None:

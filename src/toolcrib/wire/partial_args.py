@@ -13,7 +13,7 @@ import re
 from typing import Any
 
 from toolcrib.errors import WireError
-from toolcrib.wire.json_text import mended
+from toolcrib.wire.json_text import is_encodable, paired
 
 _PATH_STEP = re.compile(
     r"""\.(?P<name>[^.\[\]'"]+)|\[(?P<index>\d{1,9})\]"""
@@ -71,7 +71,11 @@ class PartialArguments:
             self._add(piece)
 
     def text(self) -> str:
-        return json.dumps(_plain_value(self._root), ensure_ascii=False)
+        """Return all of it as JSON. Half of a surrogate pair is an escape, which strict parsers refuse:
+        replaced, it would be another argument, or another name."""
+        value = _plain_value(self._root)
+        text = json.dumps(value, ensure_ascii=False)
+        return text if is_encodable(text) else json.dumps(value)
 
     def _add(self, piece: dict[str, Any]) -> None:
         *parents, last = _steps(piece.get("jsonPath"))
@@ -172,7 +176,7 @@ def _value_in(piece: dict[str, Any]) -> Any:
 
 def _plain_value(value: Any) -> Any:
     if isinstance(value, _GrowingText):
-        return mended("".join(value.pieces))
+        return paired("".join(value.pieces))
     if isinstance(value, dict):
-        return {mended(key): _plain_value(item) for key, item in value.items()}
+        return {paired(key): _plain_value(item) for key, item in value.items()}
     return [_plain_value(item) for item in value] if isinstance(value, list) else value
