@@ -69,7 +69,7 @@ from toolcrib.policies import budget, deny_by_default, require_roles
 from toolcrib.testing import ScriptedClient, openai_server
 from toolcrib.tools import Tool
 from toolcrib.tools.lock import check_lock
-from toolcrib.values.message import ToolChoice
+from toolcrib.values.message import ChatRequest, ToolChoice
 from toolcrib.values.typed import (
     _checkable_fields,
     _fits,
@@ -565,6 +565,7 @@ def test_what_is_named_as_made_here_is_public() -> None:
             "Approve: for_run must be one of False, True, 'exactly'; got a str",
         ),
         (lambda: Retries(attempts="3"), "Retries: attempts must be an int; got a str"),  # type: ignore[arg-type]
+        (lambda: ChatRequest(["Hi"]), r"messages must be a list of messages; .*\[0\]: got a str"),  # type: ignore[arg-type]
     ],
 )
 def test_the_sentence_names_the_parameter_and_what_it_wants(call: Any, told: str) -> None:

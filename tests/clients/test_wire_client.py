@@ -21,11 +21,13 @@ from rows import each_row
 
 from toolcrib.clients import (
     BedrockClient,
+    LocalClient,
     OpenAIClient,
     Outgoing,
     Settings,
     Timeouts,
     WireClient,
+    fallback,
 )
 from toolcrib.errors import (
     AuthenticationError,
@@ -38,6 +40,7 @@ from toolcrib.errors import (
     WireError,
 )
 from toolcrib.testing import (
+    ScriptedClient,
     call,
     cassette,
     cut,
@@ -750,3 +753,17 @@ def test_who_always_ends_a_stream_with_done() -> None:
         ("https://api.cerebras.ai/v1", False),
     ):
         assert OpenAIClient("m", base_url=url, api_key="k").wire.always_done is always
+
+
+async def test_what_is_no_request_is_answered_with_one() -> None:
+    clients: list[Any] = [LocalClient(), OpenAIClient("m", base_url="http://127.0.0.1:1")]
+    clients += [ScriptedClient(["Hi"]), fallback([ScriptedClient(["Hi"])])]
+    told = (
+        r"request must be a request, such as toolcrib.wire.ChatRequest\(\[Message.user\('Hi'\)\]\)"
+    )
+    for asked in clients:
+        with pytest.raises(TypeError, match=told):
+            await asked.chat("Hi")
+        with pytest.raises(TypeError, match=told):
+            await anext(asked.stream("Hi"))
+        await asked.aclose()

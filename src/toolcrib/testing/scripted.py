@@ -163,6 +163,7 @@ class ScriptedClient(PlanningClient):
         yield reply
 
     def _reply(self, request: ChatRequest) -> Reply:
+        ChatRequest.check(request)
         if self.remaining <= 0:
             raise ToolcribError(
                 f"the script is used up: it has {counted(len(self._turns), 'turn')}, and this is one "

@@ -21,7 +21,7 @@ from toolcrib.values.call import HydrationResult, PayloadRef, ToolCall
 from toolcrib.values.content import Image, Part
 from toolcrib.values.definition import HasDefinition, offered_tools
 from toolcrib.values.json import JsonObject, JsonValue, Veiled, encodable, is_finite
-from toolcrib.values.typed import Checked, HandWritten, check_type, names_wrong_types
+from toolcrib.values.typed import Checked, HandWritten, check_each, check_type, names_wrong_types
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 FinishReason: TypeAlias = Literal[
@@ -324,6 +324,9 @@ class Offer(msgspec.Struct, frozen=True):
         return self.own_names.get(wire_name, wire_name)
 
 
+_MESSAGE_TYPES = {Message}
+
+
 class ChatRequest(msgspec.Struct, frozen=True):
     """A request to a model: the messages and the tools on offer.
 
@@ -352,7 +355,10 @@ class ChatRequest(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         check_type("ChatRequest: messages", self.messages, (list, tuple), "a list of messages")
-        msgspec.structs.force_setattr(self, "messages", tuple(self.messages))
+        messages = tuple(self.messages)
+        if not _MESSAGE_TYPES.issuperset(map(type, messages)):
+            check_each("ChatRequest: messages", messages, Message, "a list of messages")
+        msgspec.structs.force_setattr(self, "messages", messages)
         if isinstance(self.tools, list | Iterator):
             msgspec.structs.force_setattr(self, "tools", tuple(self.tools))
 
@@ -371,6 +377,12 @@ class ChatRequest(msgspec.Struct, frozen=True):
             choice = replace(choice, allowed=allowed)
         tools = (*self.tools, tool)
         return replace(self, tools=tools, tool_choice=choice, output=None)
+
+    @classmethod
+    def check(cls, request: object) -> None:
+        """Raise TypeError for anything else that a client is asked with."""
+        wanted = "a request, such as toolcrib.wire.ChatRequest([Message.user('Hi')])"
+        check_type("request", request, cls, wanted)
 
     def new_prefix(self) -> str:
         """Return the prefix for the ids of one reply's calls."""

@@ -565,6 +565,7 @@ class LocalClient(PlanningClient):
 
     def _answer(self, request: ChatRequest, given_up: threading.Event) -> Reply:
         """Return the reply. This blocks, so it runs in a thread."""
+        ChatRequest.check(request)
         self._settings_of(request)
         _refuse_pictures(request.messages)
         tools = as_tools(request.tools)
