@@ -107,7 +107,8 @@ class Feedback:
             raise PickError(f"the saved text is not feedback: {error}") from None
         feedback = cls(size=size)
         for request in saved.served:
-            feedback._add(request.words[:_MAX_WORDS], request.tools)
+            distinct_words = tuple(dict.fromkeys(request.words[:_MAX_WORDS]))
+            feedback._add(distinct_words, request.tools)
         return feedback
 
     def _add(self, request_words: tuple[str, ...], tools: tuple[str, ...]) -> None:

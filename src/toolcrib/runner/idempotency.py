@@ -224,8 +224,8 @@ class IdempotencyCache:
         self._add(self.asked, key, None, MAX_EVICTED)
 
     def _add(self, entries: dict[str, T], key: str, value: T, limit: int) -> None:
-        entries[key] = value
-        with self._lock:
+        with self._lock:  # also for the first line: nothing may be added while `iter` is at work
+            entries[key] = value
             while len(entries) > limit:
                 del entries[next(iter(entries))]
 
