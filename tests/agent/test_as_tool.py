@@ -130,8 +130,8 @@ async def test_its_calls_name_the_outer_call_and_it_counts_there() -> None:
     tally = result.state.tally
     assert (result.usage.requests, tally.calls, tally.cost) == (4, 2, 2.0)
     assert (tally.inner.turns, tally.inner.calls, tally.inner.cost) == (2, 1, 2.0)
-    again = await boss(clerk("x"), "more").resume(RunState.from_json(result.state.to_json()))
-    assert again.text == "more"  # the state is held against itself
+    again = await boss(clerk("x")).resume(RunState.from_json(result.state.to_json()))
+    assert again.text == "ok"  # the state is held against itself
 
 
 async def test_an_approval_within_is_answered_outside_and_both_go_on_once() -> None:
@@ -257,7 +257,7 @@ async def test_the_call_itself_is_approved_once_with_its_edit() -> None:
     [record] = third.records
     assert (record.approved_by, record.edited, record.approval_id) == ("grace", True, own.id)
     assert record.arguments == {"prompt": "do refund"}
-    assert (await boss(risky(), "more").resume(third.state)).text == "more"
+    assert (await boss(risky()).resume(third.state)).text == "ok"
 
 
 @pytest.mark.parametrize("field", ["arguments", "tool", "call_id", "definition_digest", "caller"])

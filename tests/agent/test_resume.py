@@ -330,3 +330,53 @@ async def test_what_fails_before_a_waiting_call_is_decided_leaves_it_waiting() -
     assert (again.status, ran) == ("waiting", [])
     done = await agent.resume(again.state, answers)
     assert (done.status, ran) == ("completed", [5])
+
+
+@dataclass
+class Weather:
+    degrees: int
+
+
+ANSWERS: dict[str, tuple[dict[str, Any], Any]] = {
+    "text": ({}, "It is 3."),
+    "typed": ({"output": Weather}, '{"degrees": 3}'),
+    "typed, as a call": ({"output": Weather}, call("final_answer", answer={"degrees": 3})),
+    "fenced": ({"output": list[int]}, "```json\n[1, 2]\n```"),
+}
+
+
+@each_row(("options", "turn"), ANSWERS.values(), ids=ANSWERS)
+@each_row("key", [None, b"k" * 32])
+async def test_a_run_that_has_completed_is_not_asked_again(
+    options: dict[str, Any], turn: Any, key: bytes | None
+) -> None:
+    made = options | {"state_key": key}
+    first = await Agent(ScriptedClient([call("delete", path="a"), turn]), [delete], **made).run("?")
+    state = RunState.from_json(first.state.to_json())
+    RAN.clear()
+    again = await Agent(ScriptedClient([]), [delete], **made).resume(state)
+    assert (again.status, again.text, again.output) == ("completed", first.text, first.output)
+    assert (again.messages, again.usage, RAN) == (first.messages, first.usage, [])
+    assert [record.id for record in again.records] == [record.id for record in first.records]
+    once_more = await Agent(ScriptedClient([]), [delete], **made).resume(again.state)
+    assert once_more.output == first.output
+
+
+async def test_an_answer_that_is_of_another_type_by_now_goes_back_to_the_model() -> None:
+    first = await Agent(ScriptedClient(["[1]"]), output=list[int]).run("?")
+    later_agent = Agent(ScriptedClient(['["a"]']), output=list[str])
+    result = await later_agent.resume(first.state)
+    assert (result.output, result.messages[-2].role) == (["a"], "user")
+    assert result.state.answer == '["a"]'
+
+
+async def test_a_run_that_was_cut_or_forked_is_asked_on() -> None:
+    """Neither has its answer yet."""
+    limited = await Agent(
+        ScriptedClient([call("delete", path="a")]), [delete], limits=Limits(turns=1)
+    ).run("?")
+    assert (limited.status, limited.state.answer) == ("limited", None)
+    done = await Agent(ScriptedClient(["Over."]), [delete]).resume(limited.state)
+    assert (done.text, done.state.answer) == ("Over.", "Over.")
+    forking = Agent(ScriptedClient(["Once more."]), [delete])
+    assert (await forking.resume(forking.fork(done.state, turn=1))).text == "Once more."

@@ -205,7 +205,7 @@ class Run:
         self._instruct = speaker.instructions_for(state, terms.deps)
         self._toolbox = Toolbox.of(runner.catalog, state.offered)
         self.heir: str | None = None
-        self._answer: str | None = None  # the text of a typed answer, in the terms of its type
+        self._answer: str | None = None  # if it is typed, in the terms of its type
         self._output: Any = None
         self._corrections = state.corrections
         self._emit, self._streaming = listener.emit, listener.streaming
@@ -472,6 +472,8 @@ class Run:
     async def _turns(self) -> None:
         self._check_cancelled()
         await self._decide_waiting()
+        if self._has_completed():
+            return
         while not await self._is_over():
             reply = await self._ask_in_turn()
             self._check_cancelled()
@@ -494,6 +496,22 @@ class Run:
                 await self._call_tools(reply.offer)
             elif self._background.open_ids:  # its answer was a call
                 await self._collect_results("one")
+
+    def _has_completed(self) -> bool:
+        """Return whether the run had its answer before it was resumed, and still takes it.
+
+        An answer that its present type refuses goes back to the model.
+        """
+        answer = self._initial_state.answer
+        if answer is None or self._initial_state.pending:
+            return False
+        if self._output_type is not None:
+            self._output, complaint = self._output_type.read(answer, hook=self._runner.on_exception)
+            if complaint is not None:
+                self._complain(complaint, "corrections")
+                return False
+        self._answer = answer
+        return True
 
     async def _ask_in_turn(self) -> Reply:
         """Ask in a new turn; there is no turn if no money is left to ask. Raises LimitReached."""
@@ -579,6 +597,7 @@ class Run:
         """Read the answer; an empty one, or one of another type, goes back to the model."""
         if self._output_type is None:
             if reply.text.strip():
+                self._answer = reply.text
                 return True
             self._complain(_EMPTY_REPLY, "empty_reply")
             return False
@@ -899,6 +918,7 @@ class Run:
                 for message in self._background.arrived
             ),
             given=self._initial_state.given,
+            answer=self._answer,
         )
 
     def _result(self, status: RunStatus, limit: str | None, state: RunState) -> RunResult:

@@ -284,7 +284,7 @@ class Fork(msgspec.Struct, frozen=True, omit_defaults=True):
 
 _NEWER_FIELDS = (
     *("suspended", "settings", "speakers", "marks", "fork", "emulated", "instructions"),
-    *("arrived", "given"),
+    *("arrived", "given", "answer"),
 )
 _NEWER_REQUEST_FIELDS = ("within", "always", "asked_by", "untrusted")
 _NEWER_SUSPENDED_FIELDS = ("rule",)
@@ -316,10 +316,11 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
     `arrived` are results of background calls, which the model is told after those of the waiting
     calls. `given` names, by module and qualified name, the interfaces of the capabilities that the
     run was given as `deps` and that its tools need. The run does not continue with others in their
-    place. `signature` is made by an agent with a `state_key`, over everything else.
+    place. `answer` is the text of the answer with which the run completed. `signature` is made by
+    an agent with a `state_key`, over everything else.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("restored", "pinned")
+    veiled: ClassVar[tuple[str, ...]] = ("restored", "pinned", "answer")
 
     run_id: str
     turn: int
@@ -346,6 +347,7 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
     instructions: Literal["first", "none", "replacing"] | None = None
     arrived: tuple[Message, ...] = ()
     given: tuple[str, ...] = ()
+    answer: str | None = None
     version: int = 1
     signature: str = ""
 
