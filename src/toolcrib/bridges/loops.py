@@ -4,7 +4,7 @@ another event loop.
 Rules: the calls that a bridge makes together run in one loop. A loop that was closed after each call
 would have to wait for a tool that does not end. Nobody waits forever for a loop that does not run:
 it may be blocked by whoever waits, or have ended. A loop is stopped before the interpreter takes itself
-apart: a thread that stands still within an import then would block every later import for ever.
+apart: a thread that stands still within an import then would block every later import forever.
 """
 
 from __future__ import annotations

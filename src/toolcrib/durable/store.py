@@ -96,7 +96,8 @@ _STANDING = "SELECT id, segment, status, worker FROM durable_runs WHERE id IN :i
 _BEAT = """INSERT INTO durable_workers (id, process, beat_at) VALUES (:id, :process, :now)
     ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at"""
 _WORKERS = "SELECT id, process, beat_at FROM durable_workers"
-_CLAIMS = "SELECT DISTINCT worker FROM durable_runs WHERE worker <> ''"
+_CLAIMS = """SELECT DISTINCT worker FROM durable_runs
+    WHERE status IN ('queued', 'running') AND worker <> ''"""
 _RETIRE = "UPDATE durable_workers SET beat_at = 0 WHERE id = :id"
 _DELETE_WORKER = "DELETE FROM durable_workers WHERE id = :id"
 _TAKE_BACK = "UPDATE durable_runs SET worker = '' WHERE worker = :id AND status = 'queued'"
