@@ -45,7 +45,7 @@ from toolcrib.values.rule import (
     signature_of,
     speaks_for,
 )
-from toolcrib.values.typed import check_type, names_wrong_types
+from toolcrib.values.typed import check_type, explains_wrong_types, names_wrong_types
 
 if sys.platform != "win32":
     import termios
@@ -340,6 +340,7 @@ class ApprovalStore(Closing):
         """
         return await self.ask_keeping(request, {})
 
+    @explains_wrong_types
     async def ask_keeping(self, request: ApprovalRequest, pinned: JsonObject, /) -> Answer | None:
         """Do the same, and store what default factories made for the call with a new question."""
         return await self._database.transact(lambda t: _take_answer(t, request, pinned, self._key))
@@ -386,6 +387,7 @@ class ApprovalStore(Closing):
         check_type("request_id", request_id, str, "the id of a question, such as request.id")
         await self.answer_all({request_id: answer})
 
+    @explains_wrong_types
     async def answer_all(self, answers: Mapping[str, Answer]) -> None:
         """Answer several questions by their ids: all of them, or none.
 
@@ -407,6 +409,7 @@ class ApprovalStore(Closing):
         """Whether it stores rules, because it has a `state_key`."""
         return self._key is not None
 
+    @explains_wrong_types
     async def rule_for(self, asked: CallToApprove, /) -> ApprovalRule | None:
         """Return the oldest rule that approves a call; None if somebody was asked about it before.
 
@@ -417,6 +420,7 @@ class ApprovalStore(Closing):
             partial(_fitting_rule, asked, self._rule_key), write=False
         )
 
+    @explains_wrong_types
     async def keep_rule(
         self, asked: CallToApprove, always: Always, by: str, /
     ) -> ApprovalRule | None:

@@ -23,7 +23,7 @@ from toolcrib.closing import Closing
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import OWNERS, SqlDatabase, Transaction, as_column
 from toolcrib.values.context import ROUNDING, Payment, Spend
-from toolcrib.values.typed import names_wrong_types
+from toolcrib.values.typed import explains_wrong_types, names_wrong_types
 
 __all__ = ["SpendStore"]
 
@@ -76,6 +76,7 @@ class SpendStore(Closing):
     def __init__(self, url: str, *, mode: int = OWNERS) -> None:
         self._database = SqlDatabase(url, mode=mode)
 
+    @explains_wrong_types
     async def take(
         self,
         spend: Spend,
@@ -88,16 +89,19 @@ class SpendStore(Closing):
         seconds = _seconds(window)
         return await self._database.transact(partial(_take, spend, limits, only, seconds))
 
+    @explains_wrong_types
     async def give_back(self, spend: Spend) -> None:
         """Undo one `take`: the call did not begin."""
         await self._database.transact(partial(_give_back, _key_columns(spend)))
 
+    @explains_wrong_types
     async def paid(self, caller: str, *, window: float = math.inf) -> float:
         """Return the money that a caller's requests have cost in the last `window` seconds."""
         since = time.time() - _seconds(window)
         rows = await self._database.read(_PAID, caller=as_column(caller), since=since)
         return float(rows[0]["money"])
 
+    @explains_wrong_types
     async def begin_request(
         self, caller: str, request: str, limit: float, *, window: float = math.inf
     ) -> bool:
@@ -108,6 +112,7 @@ class SpendStore(Closing):
         payment = Payment(caller, request, 0.0)
         return await self._database.transact(partial(_begin, payment, limit, _seconds(window)))
 
+    @explains_wrong_types
     async def pay(self, payment: Payment, *, window: float = math.inf) -> None:
         """Count a model request once, however often this is called; keep it for the `window`."""
         await self._database.transact(partial(_pay, payment, _seconds(window)))

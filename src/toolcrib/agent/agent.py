@@ -54,7 +54,7 @@ from toolcrib.values.run import (
     RunState,
     check_run_id,
 )
-from toolcrib.values.typed import check_type, got_type, names_parameters
+from toolcrib.values.typed import check_type, explains_wrong_types, got_type, names_parameters
 
 _LONGEST = 3600.0  # seconds that an agent may take as a tool if its limits do not say
 _TO_END = 60.0  # seconds after its limit in which its run has to end on its own
@@ -528,10 +528,12 @@ class Agent:
         }
         return {self.name: self, **others}
 
+    @explains_wrong_types
     def speaking(self, name: str) -> Agent:
         """Return the agent with this name in its runs, itself for "". Raises SourceError."""
         return self._members[self.team.member(name).name]
 
+    @explains_wrong_types
     def speaking_in(self, state: RunState) -> Agent:
         """Return the agent that continues a run.
 

@@ -158,6 +158,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
 
     def member(self, name: str) -> Speaker:
         """Return the member of this name, the first for "". Raises SourceError."""
+        check_type("speaker", name, str, "the name of an agent, a str")
         if name and name not in self.members:
             names = ", ".join(self.members)
             raise SourceError(

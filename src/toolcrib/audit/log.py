@@ -72,7 +72,13 @@ from toolcrib.values.record import (
     standing,
 )
 from toolcrib.values.run import RunRecord
-from toolcrib.values.typed import check_each, check_type, got_type, names_parameters
+from toolcrib.values.typed import (
+    check_each,
+    check_type,
+    explains_wrong_types,
+    got_type,
+    names_parameters,
+)
 
 T = TypeVar("T")
 _PAUSE = 0.25  # seconds after which writers waiting for SQLite's lock look again
@@ -198,6 +204,7 @@ class AuditLog(Closing):
         keys = CallKeys.under(call) if isinstance(call, str) else CallKeys.of(call)
         return await self._read(lambda t: standing_under(t, self._seal, keys))
 
+    @explains_wrong_types
     def mac(self, *parts: str) -> str:
         """Return a digest of strings that nobody can guess from without the log's key.
 

@@ -752,6 +752,7 @@ class FallbackClient(PlanningClient):
                     await parts.aclose()
         raise self._last_of(failures)
 
+    @explains_wrong_types
     def offer(self, request: ChatRequest, reply: Reply) -> Offer:
         """Return the offer of the request to the client that gave this reply."""
         origin = (reply.model, reply.provider)

@@ -84,7 +84,7 @@ from toolcrib.values.run import (
     check_signature,
 )
 from toolcrib.values.step import ReplyStep
-from toolcrib.values.typed import check_type, names_parameters
+from toolcrib.values.typed import check_type, explains_wrong_types, names_parameters
 
 T = TypeVar("T")
 _LOOK = 0.2  # seconds between two looks at the store
@@ -162,6 +162,7 @@ class DurableAgents(Closing):
 
     # For any process.
 
+    @explains_wrong_types
     async def start(
         self,
         agent: str,
@@ -347,6 +348,7 @@ class DurableAgents(Closing):
         """
         return await self._store.answer(request_id, answer)
 
+    @explains_wrong_types
     async def list(self, status: StoredStatus | None = None) -> Sequence[StoredRun]:
         """Return the runs, all or those of one status, oldest first.
 

@@ -31,7 +31,7 @@ from toolcrib.pick.words import words
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject
 from toolcrib.values.record import ToolInvocationRecord
-from toolcrib.values.typed import names_wrong_types
+from toolcrib.values.typed import explains_wrong_types, names_wrong_types
 
 _MAX_WORDS = 64
 _NEAREST = 10
@@ -82,6 +82,7 @@ class Feedback:
         digests = [record.definition_digest for record in records if record.status == "completed"]
         self._add(_words(query_of(request).text), tuple(dict.fromkeys(filter(None, digests))))
 
+    @explains_wrong_types
     def nudges(self, text: str) -> dict[str, float]:
         """Return the nudge of each definition, by digest, for this request, in 0..0.6."""
         request_words = _words(text)

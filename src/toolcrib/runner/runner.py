@@ -79,7 +79,7 @@ from toolcrib.values.record import (
 )
 from toolcrib.values.rule import KeepsRules
 from toolcrib.values.run import RunRecord, saved_run, spent_in
-from toolcrib.values.typed import check_each, check_type, names_parameters
+from toolcrib.values.typed import check_each, check_type, explains_wrong_types, names_parameters
 
 REMEMBERED = 1_000
 _CALLS = (ToolCall, Hydrated, Rejected)
@@ -210,6 +210,7 @@ class ToolRunner:
         """Return this runner if it has sinks, otherwise one that writes to these sinks."""
         return self if self._sinks else self.with_sinks(*sinks)
 
+    @explains_wrong_types
     def completed_by(self, other: ToolRunner) -> ToolRunner:
         """Return a runner that takes from another one what this one lacks.
 
@@ -238,6 +239,7 @@ class ToolRunner:
         runner._keeper = _keeper(approver)  # noqa: SLF001  a copy made here
         return runner
 
+    @explains_wrong_types
     def emulated(
         self, stand_in: StandIn, *, spares: Callable[[Tool[..., Any]], bool]
     ) -> ToolRunner:

@@ -21,7 +21,14 @@ from toolcrib.values.call import HydrationResult, PayloadRef, ToolCall
 from toolcrib.values.content import Image, Part
 from toolcrib.values.definition import HasDefinition, offered_tools
 from toolcrib.values.json import JsonObject, JsonValue, Veiled, encodable, is_finite
-from toolcrib.values.typed import Checked, HandWritten, check_each, check_type, names_wrong_types
+from toolcrib.values.typed import (
+    Checked,
+    HandWritten,
+    check_each,
+    check_type,
+    explains_wrong_types,
+    names_wrong_types,
+)
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 FinishReason: TypeAlias = Literal[
@@ -214,6 +221,7 @@ class Settings(Veiled, HandWritten, frozen=True, omit_defaults=True):
         if self.temperature is not None and not is_finite(self.temperature):
             raise ValueError("Settings: temperature must be a finite number")
 
+    @explains_wrong_types
     def over(self, others: Settings) -> Self:
         """Return these settings, with open ones taken from `others`; `extra` merges by member."""
         unset = [n for n in self.__struct_fields__ if getattr(self, n) in (None, ())]

@@ -34,7 +34,7 @@ from toolcrib.values.record import (
     ToolInvocationRecord,
     state_of,
 )
-from toolcrib.values.typed import Checked, HandWritten, check_type, got_type
+from toolcrib.values.typed import Checked, HandWritten, check_type, explains_wrong_types, got_type
 
 RunStatus: TypeAlias = Literal["completed", "waiting", "limited", "failed", "cancelled"]
 _MINIMUMS = {"tool_errors": 1, "seconds": -math.inf}  # the deadline may have passed
@@ -354,10 +354,12 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()
 
+    @explains_wrong_types
     def signed(self, key: bytes) -> RunState:
         """Return the state with a signature made with `key`."""
         return msgspec.structs.replace(self, signature=self._signature(key))
 
+    @explains_wrong_types
     def check_signature(self, key: bytes) -> None:
         """Raise SourceError unless the state matches its signature under `key`."""
         check_signature(self.signature, self._signature(key), "the saved state")

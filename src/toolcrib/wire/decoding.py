@@ -20,6 +20,7 @@ from toolcrib.errors import ClientError, WireError
 from toolcrib.values.call import PayloadRef
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import Offer, Piece, ReasoningPart, Reply, TextPart
+from toolcrib.values.typed import check_type
 from toolcrib.wire.base import MAX_BYTES, MAX_STREAM_BYTES, Decoder, MakeDecoder, Wire
 from toolcrib.wire.calls import Ending
 from toolcrib.wire.failure import reported_error, safe_text
@@ -373,6 +374,7 @@ class EitherDecoder:
 
     def feed(self, data: bytes) -> Parts:
         if self._decoder is None:
+            check_type("data", data, (bytes, bytearray), "bytes, as they came")
             data = data.lstrip(_BLANKS)
             if not data:
                 return []
