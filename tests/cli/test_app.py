@@ -158,6 +158,12 @@ def test_a_file_of_arguments_is_read_from_stdin(toolcrib: Toolcrib) -> None:
     assert "to read it from a file: - < FILE" in result.err
 
 
+def test_arguments_may_begin_with_a_byte_order_mark(toolcrib: Toolcrib) -> None:
+    """As PowerShell writes them into a pipe."""
+    arguments = b'\xef\xbb\xbf{"expression": "1 + 2"}'
+    assert toolcrib("call", "calculate", "-", stdin=arguments).code == 0
+
+
 REJECTED: list[tuple[list[str], bytes, str]] = [
     (
         ["convert_units", '{"value": "seventy", "from_unit": "km", "to_unit": "mile"}'],

@@ -222,6 +222,8 @@ DATE = email.utils.formatdate(NOW + 30, usegmt=True)
         ({"retry-after": "nan"}, None),
         ({"retry-after": "inf"}, None),
         ({"retry-after": "1e400"}, None),
+        ({"retry-after": "1_000"}, None),
+        ({"retry-after": "٣"}, None),
         ({"retry-after-ms": "250", "retry-after": "1"}, 0.25),
         ({"retry-after-ms": "?", "retry-after": "1"}, 1),
     ],

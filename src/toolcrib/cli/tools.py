@@ -527,7 +527,7 @@ def _read_stdin() -> str:
     if sys.stdin is None:
         raise UnusableError("stdin is closed: give the arguments as ARGS")
     try:
-        return sys.stdin.buffer.read(MAX_BYTES + 1).decode()
+        return sys.stdin.buffer.read(MAX_BYTES + 1).decode("utf-8-sig")  # as PowerShell writes it
     except UnicodeDecodeError as error:
         raise SourceError(f"stdin is not UTF-8 at byte {error.start}") from None
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import re
 import threading
 import time
 from collections.abc import (
@@ -269,11 +270,11 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
         return None
 
 
+_NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]+)?(e[0-9]+)?")  # `float` reads more: 1_000, nan
+
+
 def _number(value: str) -> float | None:
-    try:
-        number = float(value)
-    except ValueError:
-        return None
+    number = float(value) if _NUMBER.fullmatch(value.strip()) else math.inf
     return max(0.0, number) if math.isfinite(number) else None
 
 
