@@ -79,6 +79,7 @@ def test_a_sample_of_real_documents(archive: Path) -> None:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.timeout(2_400)  # it takes six minutes, but not on every machine
 def test_all_real_documents(archive: Path) -> None:
     counts = made(archive)
     assert counts["documents"] == DOCUMENTS

@@ -178,6 +178,23 @@ async def test_a_transaction_asked_for_before_a_close_leaves_no_connection_open(
     await database.aclose()
 
 
+async def test_a_close_that_is_cancelled_before_a_thread_has_begun_it_is_a_close(url: str) -> None:
+    database = SqlDatabase(url)
+    await database.read("SELECT id FROM approvals")
+    loop, may_begin = asyncio.get_running_loop(), threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        loop.set_default_executor(threads)
+        threads.submit(may_begin.wait)
+        closes = asyncio.create_task(database.aclose())
+        await asyncio.sleep(0)
+        closes.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closes
+        may_begin.set()
+    assert database._open is None
+    loop.set_default_executor(ThreadPoolExecutor())
+
+
 async def test_one_moment_is_seen_by_all_that_is_read_together(url: str) -> None:
     database, other = SqlDatabase(url), SqlDatabase(url)
     insert = "INSERT INTO approvals (id, request, expires_at) VALUES (:id, '', 0)"

@@ -927,9 +927,9 @@ class SqlDatabase:
         """Close the connections. The next use opens the database again.
 
         A transaction that was asked for before, such as that of a cancelled task, may still run. It
-        leaves no connection open.
+        leaves no connection open. The connections are also closed if this is cancelled.
         """
-        await asyncio.to_thread(self._close)
+        await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self._close))
 
     def _transact_noted(self, work: Callable[[Transaction], T], write: bool, closings: int) -> T:
         try:
