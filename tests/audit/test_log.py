@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -318,3 +319,23 @@ async def test_a_log_that_cannot_be_read_in_time_is_not_said_to_be_changed(
             with pytest.raises(UnreachableError, match="57014"):
                 await log.verify()
         assert (await log.verify()).ok
+
+
+async def test_a_close_that_is_cancelled_writes_what_is_queued_and_closes(tmp_path: Path) -> None:
+    log = AuditLog(f"sqlite:///{tmp_path}/crib.db")
+    await log.open()
+    commit, go_on = log._writer._commit, threading.Event()
+    log._writer._commit = lambda items: commit(items) if go_on.wait(10) else []
+    written = log.write(record())
+    thread, closes = log._writer._thread, asyncio.create_task(log.aclose())
+    await asyncio.sleep(0.05)
+    closes.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closes
+    go_on.set()
+    await written
+    assert thread is not None
+    await asyncio.to_thread(thread.join)
+    assert log._database._open is None
+    assert len(await log.entries()) == 1
+    await log.aclose()

@@ -169,7 +169,7 @@ async def test_a_transaction_asked_for_before_a_close_leaves_no_connection_open(
         threads.submit(may_begin.wait)
         asked = asyncio.create_task(database.write(insert))
         await asyncio.sleep(0)
-        database._close()
+        database.close_here()
         may_begin.set()
         assert await asked == 1
     assert database._open is None

@@ -153,7 +153,7 @@ class AuditLog(Closing):
         self._database = SqlDatabase(url, mode=mode)
         self._seal = Seal(key)
         self._checkpoints = checkpoints
-        self._writer = GroupWriter(self._commit, self._sign)
+        self._writer = GroupWriter(self._commit, self._end_writing)
         self._macs = self._seal.subkey("arguments") or _OF_THIS_PROCESS
 
     async def open(self) -> None:
@@ -431,10 +431,20 @@ class AuditLog(Closing):
             raise ToolcribError(
                 "a function that keeps the checkpoints of a log cannot close that log"
             )
-        await self._writer.aclose()
-        if self._checkpoints is not None:
-            await asyncio.to_thread(self._checkpoints.close, self._grown)
-        await self._database.aclose()
+        try:
+            await self._writer.aclose()
+            if self._checkpoints is not None:
+                await asyncio.to_thread(self._checkpoints.close, self._grown)
+        finally:
+            await self._database.aclose()
+
+    def _end_writing(self) -> None:
+        """Sign, as the writer's thread ends; close the database if `aclose` did not wait for that."""
+        try:
+            self._sign()
+        finally:
+            if self._writer.closed:
+                self._database.close_here()
 
     def _commit(
         self, items: Sequence[tuple[ToolInvocationRecord | Attachment | RunRecord, bool]]

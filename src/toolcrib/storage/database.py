@@ -929,7 +929,7 @@ class SqlDatabase:
         A transaction that was asked for before, such as that of a cancelled task, may still run. It
         leaves no connection open. The connections are also closed if this is cancelled.
         """
-        await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self._close))
+        await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self.close_here))
 
     def _transact_noted(self, work: Callable[[Transaction], T], write: bool, closings: int) -> T:
         try:
@@ -950,7 +950,7 @@ class SqlDatabase:
             if not self._is_open(engine):  # it was closed while the pool took the connection back
                 pool.dispose()
         if file_behind(engine) != file:
-            self._close()
+            self.close_here()
             raise UnreachableError("the database's file was removed or replaced while it was open")
         if write:
             transaction.when_committed()
@@ -981,7 +981,8 @@ class SqlDatabase:
     def _is_open(self, engine: Engine) -> bool:
         return self._open is not None and self._open.engine is engine
 
-    def _close(self) -> None:
+    def close_here(self) -> None:
+        """Do the same as `aclose`, in the calling thread, which must not run an event loop."""
         with self._opening:
             self._closings += 1
             opened = self._open
