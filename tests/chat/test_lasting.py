@@ -342,6 +342,7 @@ class Held(ThreadStore):
 async def test_a_question_that_is_asked_as_its_thread_is_deleted_keeps_it(url: str) -> None:
     made, store = agent(call("pay", cents=5), "Paid."), Held(url)
     async with (
+        store,
         DurableAgents(url, {"chat": made}) as durable,
         page_of(chat_app(made, store=store, durable=durable)) as page,
     ):

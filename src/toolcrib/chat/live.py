@@ -402,10 +402,10 @@ class LiveThreads:
             if isinstance(live.stream, RunStream):
                 with contextlib.suppress(ToolcribError):
                     await live.stream.cancel()
-        for task in self._tasks if self._lasting is not None else ():
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        while tasks := [task for task in self._tasks if not task.done()]:  # one may begin another
+            for task in tasks if self._lasting is not None else ():
+                task.cancel()
+            await asyncio.wait(tasks)
 
     def _new_run(self, turn_id: str, text: str, caller: Caller) -> Callable[[Session], Carried]:
         lasting = self._lasting
