@@ -467,3 +467,40 @@ class Worker:
             with suppress(BaseException):
                 job()
             job = None  # so that what it holds is freed while this waits
+
+
+class LoopThread(threading.Thread):
+    """An event loop in a daemon thread, until it is stopped. After a fork it is not alive.
+
+    The end of the loop cancels what it still does, and closes what its coroutines hold open. Before
+    that, they have `patience` seconds to end by themselves. `owner` lives as long as the loop.
+    """
+
+    def __init__(self, name: str, *, owner: object = None, patience: float = 0.0) -> None:
+        super().__init__(name=name, daemon=True)
+        self.owner = owner
+        self.loop = asyncio.new_event_loop()
+        self._patience = patience
+        self._stopped = asyncio.Event()
+        self.start()
+
+    def run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
+            runner.run(self._until_stopped())
+
+    def stop(self, seconds: float) -> None:
+        """Stop the loop, and wait for its end for at most so many seconds."""
+        if self.is_alive():
+            self.loop.call_soon_threadsafe(self._stopped.set)
+            if threading.current_thread() is not self:
+                self.join(seconds)
+
+    async def _until_stopped(self) -> None:
+        await self._stopped.wait()
+        if not self._patience:
+            return
+        for _ in range(3):  # open resources whose owner left them to this loop become tasks
+            await asyncio.sleep(0)
+        closing = asyncio.all_tasks() - {asyncio.current_task()}
+        if closing:
+            await asyncio.wait(closing, timeout=self._patience)

@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from toolcrib.threads import cancel_requests
+from toolcrib.threads import LoopThread, cancel_requests
 
 T = TypeVar("T")
 TO_BEGIN = 10.0
@@ -32,7 +32,7 @@ class LoopThreads:
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
-        self._loops: list[_RunningLoop] = []
+        self._loops: list[LoopThread] = []
         atexit.register(self._stop)
 
     def loop(self, depth: int = 0) -> asyncio.AbstractEventLoop:
@@ -41,7 +41,7 @@ class LoopThreads:
             if self._loops and not self._loops[0].is_alive():
                 self._loops.clear()
             while len(self._loops) <= depth:
-                self._loops.append(_RunningLoop(self._name))
+                self._loops.append(LoopThread(self._name))
             return self._loops[depth].loop
 
     def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -61,29 +61,7 @@ class LoopThreads:
 
     def _stop(self) -> None:
         for running in reversed(self._loops):  # an outer call may wait for an inner one
-            running.stop()
-
-
-class _RunningLoop(threading.Thread):
-    """A thread that runs a loop until it is stopped, which cancels what the loop still does."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name=name, daemon=True)
-        self.loop = asyncio.new_event_loop()
-        self._stopped = asyncio.Event()
-        self.start()
-
-    def run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
-            runner.run(self._until_stopped())
-
-    def stop(self) -> None:
-        if self.is_alive():
-            self.loop.call_soon_threadsafe(self._stopped.set)
-            self.join(_TO_END)
-
-    async def _until_stopped(self) -> None:
-        await self._stopped.wait()
+            running.stop(_TO_END)
 
 
 class LoopLost(Exception):  # noqa: N818  named after what happened

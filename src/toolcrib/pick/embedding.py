@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
 import sqlite3
 import threading
 import warnings
@@ -45,6 +44,7 @@ from toolcrib.pick.vectors import (
 )
 from toolcrib.pick.words import batched, clip, segments
 from toolcrib.storage.cache_folder import cache_folder
+from toolcrib.threads import LoopThread
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.typed import names_wrong_types
 
@@ -401,54 +401,26 @@ class OwnLoop:
     def __init__(self, owner: object = None) -> None:
         self._owner = owner
         self._lock = threading.Lock()
-        self._loop_thread: _LoopThread | None = None
+        self._loop_thread: LoopThread | None = None
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return what `await work()` returns, or raise what it raises."""
         return asyncio.run_coroutine_threadsafe(work(), self._running().loop).result()
 
-    def _running(self) -> _LoopThread:
+    def _running(self) -> LoopThread:
         loop_thread = self._loop_thread
-        if loop_thread is not None and loop_thread.process != os.getpid():
+        if loop_thread is not None and not loop_thread.is_alive():
             self._lock = threading.Lock()  # the old lock may have been held at the fork
             loop_thread = self._loop_thread = None
         if loop_thread is None:
             with self._lock:
                 if self._loop_thread is None:
-                    self._loop_thread = _LoopThread(self._owner)
-                    weakref.finalize(self, self._loop_thread.stop)
+                    patience = _ENDING_SECONDS / 5
+                    new = LoopThread("toolcrib-loop", owner=self._owner, patience=patience)
+                    self._loop_thread = new
+                    weakref.finalize(self, new.stop, _ENDING_SECONDS)
                 loop_thread = self._loop_thread
         return loop_thread
-
-
-class _LoopThread:
-    """A loop and its thread. Closing the loop closes what its coroutines hold open."""
-
-    def __init__(self, owner: object) -> None:
-        self.owner = owner
-        self.process = os.getpid()
-        self.loop = asyncio.new_event_loop()
-        self._stopped = asyncio.Event()
-        self._thread = threading.Thread(target=self._serve, name="toolcrib-loop", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        if self.process == os.getpid():
-            self.loop.call_soon_threadsafe(self._stopped.set)
-            if threading.current_thread() is not self._thread:
-                self._thread.join(_ENDING_SECONDS)
-
-    def _serve(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
-            runner.run(self._until_stopped())
-
-    async def _until_stopped(self) -> None:
-        await self._stopped.wait()
-        for _ in range(3):  # open resources whose owner left them to this loop become tasks
-            await asyncio.sleep(0)
-        closing = asyncio.all_tasks() - {asyncio.current_task()}
-        if closing:
-            await asyncio.wait(closing, timeout=_ENDING_SECONDS / 5)
 
 
 # Any embedding function as an embedder: a provider's endpoint, your own model.
