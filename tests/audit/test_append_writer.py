@@ -59,7 +59,7 @@ async def test_what_comes_meanwhile_is_committed_together() -> None:
     assert commits.batches == [[0], list(range(1, 50))]
     assert threading.current_thread() not in commits.threads
     assert len(commits.threads) == 1
-    await writer.aclose()
+    await asyncio.to_thread(writer.close)
     assert not any(thread.is_alive() for thread in commits.threads)
 
 
@@ -71,7 +71,7 @@ async def test_one_that_fails_fails_alone() -> None:
     assert given[0::2] == [2, 4]
     assert all(isinstance(error, SourceError) for error in given[1::2])
     assert given[1] is not given[3]
-    await writer.aclose()
+    await asyncio.to_thread(writer.close)
 
 
 async def test_whoever_is_cancelled_is_written_all_the_same() -> None:
@@ -82,7 +82,7 @@ async def test_whoever_is_cancelled_is_written_all_the_same() -> None:
     commits.go.release(9)
     assert await other == 4
     assert sorted(itertools.chain(*commits.batches)) == [1, 2]
-    await writer.aclose()
+    await asyncio.to_thread(writer.close)
 
 
 def test_several_loops_share_one_writer() -> None:
@@ -100,7 +100,7 @@ def test_several_loops_share_one_writer() -> None:
     for loop in loops:
         loop.join()
     assert sorted(answers) == [item * 2 for item in range(8)]
-    asyncio.run(writer.aclose())
+    writer.close()
 
 
 def test_a_loop_that_is_gone_holds_up_nobody() -> None:
@@ -116,7 +116,7 @@ def test_a_loop_that_is_gone_holds_up_nobody() -> None:
 
     asyncio.run(leave())
     assert asyncio.run(stay()) == 4
-    asyncio.run(writer.aclose())
+    writer.close()
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ async def test_the_writer_outlives_a_commit_that_fails(error: BaseException) -> 
     assert CANARY not in str(given[0])
     assert given[0].__context__ is given[0].__cause__ is None
     assert await writer.submit(2) == 2
-    await writer.aclose()
+    await asyncio.to_thread(writer.close)
 
 
 async def test_a_thread_that_cannot_be_started_holds_up_nobody(
@@ -155,7 +155,7 @@ async def test_a_thread_that_cannot_be_started_holds_up_nobody(
             writer.submit(1)
     assert await writer.submit(2) == 4
     assert commits.batches == [[2]]
-    await writer.aclose()
+    await asyncio.to_thread(writer.close)
 
 
 async def test_fifty_at_once_are_few_transactions(url: str, monkeypatch: Any) -> None:
@@ -250,7 +250,7 @@ async def test_each_who_waits_is_told_whatever_error_it_is(error: ToolcribError)
     writer = GroupWriter[int, int](refused)
     waiting = asyncio.gather(*(writer.submit(n) for n in range(2)), return_exceptions=True)
     told = await asyncio.wait_for(waiting, 30)
-    await writer.aclose()
+    await asyncio.to_thread(writer.close)
     assert [(type(each), str(each), vars(each)) for each in told] == [
         (type(error), str(error), vars(error))
     ] * 2

@@ -13,9 +13,9 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -159,21 +159,28 @@ async def test_a_failure_that_is_caught_is_not_committed(url: str) -> None:
     await database.aclose()
 
 
-async def test_a_transaction_asked_for_before_a_close_leaves_no_connection_open(url: str) -> None:
-    """Its thread may begin after the close, since nothing ends a thread with its task."""
-    database = SqlDatabase(url)
-    insert = "INSERT INTO approvals (id, request, expires_at) VALUES ('1', '', 0)"
+@contextmanager
+def no_free_thread() -> Iterator[threading.Event]:
+    """Keep what the event loop gives to a thread waiting until the event is set."""
     loop, may_begin = asyncio.get_running_loop(), threading.Event()
     with ThreadPoolExecutor(1) as threads:
         loop.set_default_executor(threads)
         threads.submit(may_begin.wait)
+        yield may_begin
+    loop.set_default_executor(ThreadPoolExecutor())
+
+
+async def test_a_transaction_asked_for_before_a_close_leaves_no_connection_open(url: str) -> None:
+    """Its thread may begin after the close, since nothing ends a thread with its task."""
+    database = SqlDatabase(url)
+    insert = "INSERT INTO approvals (id, request, expires_at) VALUES ('1', '', 0)"
+    with no_free_thread() as may_begin:
         asked = asyncio.create_task(database.write(insert))
         await asyncio.sleep(0)
         database.close_here()
         may_begin.set()
         assert await asked == 1
     assert database._open is None
-    loop.set_default_executor(ThreadPoolExecutor())
     assert len(await database.read("SELECT id FROM approvals")) == 1
     await database.aclose()
 
@@ -181,10 +188,7 @@ async def test_a_transaction_asked_for_before_a_close_leaves_no_connection_open(
 async def test_a_close_that_is_cancelled_before_a_thread_has_begun_it_is_a_close(url: str) -> None:
     database = SqlDatabase(url)
     await database.read("SELECT id FROM approvals")
-    loop, may_begin = asyncio.get_running_loop(), threading.Event()
-    with ThreadPoolExecutor(1) as threads:
-        loop.set_default_executor(threads)
-        threads.submit(may_begin.wait)
+    with no_free_thread() as may_begin:
         closes = asyncio.create_task(database.aclose())
         await asyncio.sleep(0)
         closes.cancel()
@@ -192,7 +196,6 @@ async def test_a_close_that_is_cancelled_before_a_thread_has_begun_it_is_a_close
             await closes
         may_begin.set()
     assert database._open is None
-    loop.set_default_executor(ThreadPoolExecutor())
 
 
 async def test_one_moment_is_seen_by_all_that_is_read_together(url: str) -> None:

@@ -806,7 +806,8 @@ class GroupWriter(Generic[S, T]):
         """
         self._changed = threading.Condition()
         self._queue: list[tuple[S, asyncio.Future[T]]] = []
-        self._thread: threading.Thread | None = None
+        self._thread: threading.Thread | None = None  # the last one
+        self._takes = False  # whether it takes what is queued, or ends
         self._closing = False
 
     def submit(self, item: S) -> asyncio.Future[T]:
@@ -816,14 +817,14 @@ class GroupWriter(Generic[S, T]):
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         with self._changed:
-            if self._thread is None or not self._thread.is_alive():
+            if not self._takes or self._thread is None or not self._thread.is_alive():
                 self._closing = False
                 thread = threading.Thread(target=self._serve, name="toolcrib-audit", daemon=True)
                 try:
                     thread.start()
                 except RuntimeError:
                     raise SourceError(_NO_THREAD) from None
-                self._thread = thread
+                self._thread, self._takes = thread, True
             self._queue.append((item, future))
             self._changed.notify()
         return future
@@ -833,14 +834,14 @@ class GroupWriter(Generic[S, T]):
         """Whether the writer was closed and has not been used since."""
         return self._closing
 
-    async def aclose(self) -> None:
+    def close(self) -> None:
         """Wait until everything queued is committed and the thread has ended."""
         with self._changed:
             self._closing = True
             self._changed.notify()
             thread = self._thread
         if thread is not None:
-            await asyncio.to_thread(thread.join)
+            thread.join()
 
     def _serve(self) -> None:
         while batch := self._take():
@@ -852,8 +853,7 @@ class GroupWriter(Generic[S, T]):
             if not self._queue and not self._closing:
                 self._changed.wait(_IDLE)
             batch, self._queue = self._queue[:_MOST], self._queue[_MOST:]
-            if not batch:
-                self._thread = None
+            self._takes = bool(batch)
             return batch
 
     def _answers(self, items: Sequence[S]) -> Sequence[T | ToolcribError]:

@@ -153,7 +153,7 @@ class AuditLog(Closing):
         self._database = SqlDatabase(url, mode=mode)
         self._seal = Seal(key)
         self._checkpoints = checkpoints
-        self._writer = GroupWriter(self._commit, self._end_writing)
+        self._writer = GroupWriter(self._commit, self._sign)
         self._macs = self._seal.subkey("arguments") or _OF_THIS_PROCESS
 
     async def open(self) -> None:
@@ -431,20 +431,16 @@ class AuditLog(Closing):
             raise ToolcribError(
                 "a function that keeps the checkpoints of a log cannot close that log"
             )
-        try:
-            await self._writer.aclose()
-            if self._checkpoints is not None:
-                await asyncio.to_thread(self._checkpoints.close, self._grown)
-        finally:
-            await self._database.aclose()
+        # in one thread, which ends it even if this is cancelled
+        await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self._close_here))
 
-    def _end_writing(self) -> None:
-        """Sign, as the writer's thread ends; close the database if `aclose` did not wait for that."""
+    def _close_here(self) -> None:
         try:
-            self._sign()
+            self._writer.close()
+            if self._checkpoints is not None:
+                self._checkpoints.close(self._grown)
         finally:
-            if self._writer.closed:
-                self._database.close_here()
+            self._database.close_here()
 
     def _commit(
         self, items: Sequence[tuple[ToolInvocationRecord | Attachment | RunRecord, bool]]
