@@ -20,7 +20,7 @@ class Closing:
 
 
 async def close_all(*closables: Closing | None) -> None:
-    """Close each of these, even if one of them raises."""
+    """Close each of these, the last one first, even if one of them raises."""
     async with AsyncExitStack() as stack:
         for closable in closables:
             if closable is not None:

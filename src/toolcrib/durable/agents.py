@@ -16,7 +16,6 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Self, TypeVar, Unpack
 
@@ -30,7 +29,7 @@ from toolcrib.agent.speaker import check_given
 from toolcrib.agent.stream import Listener
 from toolcrib.approvals import answer_later
 from toolcrib.audit import AuditEntry, AuditFilter, AuditLog
-from toolcrib.closing import Closing
+from toolcrib.closing import Closing, close_all
 from toolcrib.durable.engine import (
     AWAY,
     DurableSteps,
@@ -518,9 +517,7 @@ class DurableAgents(Closing):
             await finish(self._close())
 
     async def _close(self) -> None:
-        async with AsyncExitStack() as stack:
-            for each in (self._store, self._log, self._engine):  # the engine first
-                stack.push_async_callback(each.aclose)
+        await close_all(self._store, self._log, self._engine)  # the engine first
 
     async def _serve(self) -> None:
         beat = 0.0

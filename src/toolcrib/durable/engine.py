@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias,
 
 import msgspec
 
+from toolcrib.closing import Closing
 from toolcrib.errors import MissingExtraError, SourceError, ToolcribError
 from toolcrib.runner.execute import until_done
 from toolcrib.storage import UnreachableError, database
@@ -496,7 +497,7 @@ async def finish(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-class Engine:
+class Engine(Closing):
     """Runs the segments of one process, or only reads them: `open` it to work.
 
     At most `slots` segments of its `agents` are taken at a time. Raises MissingExtraError without
@@ -523,7 +524,7 @@ class Engine:
     async def open(self, work: Work, worker: str) -> None:
         """Begin to work in the running event loop, as a worker with a new id.
 
-        Raises ToolcribError if another engine works in this process.
+        Raises ToolcribError if another engine works in this process. Close it whatever is raised.
         """
         library = dbos()
         if _current_work:
@@ -539,16 +540,12 @@ class Engine:
         self._taken.clear()
         _current_work.append(begun)
         self._is_working = True
-        try:
-            _register()
-            self._launch(worker)
-            for queue in self._queues:
-                await library.DBOS.register_queue_async(
-                    queue, polling_interval_sec=_POLL, on_conflict="always_update"
-                )
-        except BaseException:
-            await self.aclose()
-            raise
+        _register()
+        self._launch(worker)
+        for queue in self._queues:
+            await library.DBOS.register_queue_async(
+                queue, polling_interval_sec=_POLL, on_conflict="always_update"
+            )
 
     def _launch(self, worker: str) -> None:
         """Start DBOS, with the threads and the limits of this engine in place of its own."""
@@ -667,10 +664,7 @@ class Engine:
         return rows
 
     async def aclose(self) -> None:
-        """Stop working, even if this is cancelled: nothing more is taken from a queue."""
-        await finish(self._close())
-
-    async def _close(self) -> None:
+        """Stop working: nothing more is taken from a queue."""
         if self._is_working:
             self._is_working = False
             for task in list(_lost):

@@ -26,6 +26,7 @@ from typing import ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 import msgspec
 
+from toolcrib.closing import Closing
 from toolcrib.errors import ApprovalError, ErrorCode, SourceError, ToolcribError
 from toolcrib.runner.approval import checked_answer
 from toolcrib.storage import Row, SqlDatabase, Transaction, as_column, storable
@@ -283,7 +284,7 @@ class StoredQuestion(NamedTuple):
     signature: str
 
 
-class RunStore:
+class RunStore(Closing):
     """The runs, questions and workers in one database.
 
     All methods raise SourceError if it cannot be used, MissingExtraError without SQLAlchemy.
@@ -456,13 +457,13 @@ class RunStore:
             return transaction.rows(_WORKERS), claims
 
         rows, claims = await self._database.transact(read, write=False)
-        now, known = time.time(), {row["id"] for row in rows}
-        dead = {
+        now = time.time()
+        alive = {
             row["id"]
             for row in rows
-            if abs(now - row["beat_at"]) > lease or has_ended(row["process"])
+            if abs(now - row["beat_at"]) <= lease and not has_ended(row["process"])
         }
-        return sorted((dead | claims | set(claimants)) - (known - dead) - {worker})
+        return sorted({*claims, *claimants, *(row["id"] for row in rows)} - alive - {worker})
 
     async def retire(self, worker: str) -> None:
         """Mark a worker as dead, so that others take over what it has begun."""
