@@ -528,7 +528,6 @@ class Agent:
         }
         return {self.name: self, **others}
 
-    @explains_wrong_types
     def speaking(self, name: str) -> Agent:
         """Return the agent with this name in its runs, itself for "". Raises SourceError."""
         return self._members[self.team.member(name).name]

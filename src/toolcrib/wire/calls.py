@@ -68,6 +68,7 @@ from toolcrib.wire.json_text import (
     escaped,
     is_object,
     mended,
+    paired,
     same_json,
     savable,
     settled,
@@ -557,11 +558,7 @@ def joined(fragments: list[str]) -> str:
         if len(pieces) > 1 and not is_object(text) and is_object(pieces[-1]):
             is_cumulative = all(after.startswith(before) for before, after in pairwise(pieces))
             text = pieces[-1] if is_cumulative else text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    return text
+    return paired(text)
 
 
 def _savable_arguments(text: str, fault: CallFault | None) -> tuple[str, CallFault | None]:

@@ -20,7 +20,7 @@ import json
 import logging
 import secrets
 from contextlib import suppress
-from math import inf, isfinite
+from math import inf
 from time import monotonic
 from typing import Any, NoReturn, TypeAlias, TypeGuard, assert_never
 
@@ -56,7 +56,7 @@ from toolcrib.runner import ToolRunner
 from toolcrib.values.call import ToolCall
 from toolcrib.values.context import CallScope, RunTally
 from toolcrib.values.decision import ApprovalRequest, Caller
-from toolcrib.values.json import JsonObject, JsonValue
+from toolcrib.values.json import JsonObject, JsonValue, is_finite
 from toolcrib.values.record import PART_WAITED, CallError, Completed, Failed, Outcome, Waiting
 
 IDLE = 1_800.0  # seconds
@@ -361,10 +361,7 @@ class Progress:
 
 def _is_number(value: object) -> TypeGuard[int | float]:
     """Return whether MCP can send the number, which excludes infinities and numbers beyond a float."""
-    try:
-        return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-    except OverflowError:
-        return False
+    return isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value)
 
 
 class ClientRun:
