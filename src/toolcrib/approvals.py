@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import logging
 import select
 import sys
 import threading
@@ -74,6 +75,7 @@ async def answer_later(_request: ApprovalRequest) -> Answer | None:
 # Rule: nothing hides anything else. Parts that are too long share the room evenly, are cut in the
 # middle so that the beginning and the end are seen, and say how much is left out.
 
+_log = logging.getLogger("toolcrib.approvals")
 _ALWAYS_CHOICE = "always: yes, and always to exactly this"
 _FOR_RUN_CHOICE = (
     "same: yes, and to exactly this for this run, run: yes, and to this tool for this run"
@@ -366,16 +368,20 @@ class ApprovalStore(Closing):
         """Return the unanswered questions that have not expired, the soonest to expire first.
 
         Only those of one run or one caller (by their ids), if given. With a `state_key`, a question
-        that was changed since it was asked has no `always`. Raises ApprovalError if one cannot be
-        read.
+        that was changed since it was asked has no `always`. One that cannot be read is left out,
+        and the logger `toolcrib.approvals` names it.
         """
         rows = await self._database.read(_PENDING, now=time.time())
-        requests = [_pending_request(row, self._key) for row in rows]
-        return [
-            request
-            for request in requests
-            if run_id in (None, request.run_id) and caller in (None, request.caller)
-        ]
+        requests = []
+        for row in rows:
+            try:
+                request = _pending_request(row, self._key)
+            except ApprovalError as error:  # the others can still be answered
+                _log.warning("%s: it is not among the pending questions", error)
+                continue
+            if run_id in (None, request.run_id) and caller in (None, request.caller):
+                requests.append(request)
+        return requests
 
     async def answer(self, request_id: str, answer: Answer) -> None:
         """Answer a question, for good.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import threading
 import time
 from bisect import bisect_right
@@ -685,6 +686,9 @@ class _Windows:
                     del self._calls[key]
 
 
+_PERIOD_OF_ZERO = re.compile(r"(?:/|per)\s*0+(?!\d)", re.IGNORECASE)  # `limits` reads a 1 there
+
+
 def _read_limit(limit: str) -> tuple[int, int]:
     """Return how many calls a limit allows, in how many seconds."""
     try:
@@ -692,11 +696,11 @@ def _read_limit(limit: str) -> tuple[int, int]:
     except ImportError:
         raise MissingExtraError("limits", "rate_limit") from None
     try:
-        items = parse_many(limit)
+        items = [] if _PERIOD_OF_ZERO.search(str(limit)) else parse_many(limit)
     except ValueError:
-        raise ToolcribError(
-            'rate_limit: write a limit like "5/minute", "100 per 2 hours"'
-        ) from None
+        items = []
+    if not items:
+        raise ToolcribError('rate_limit: write a limit like "5/minute", "100 per 2 hours"')
     if len(items) != 1:
         raise ToolcribError("rate_limit: give one limit; for a second one, add a second policy")
     return items[0].amount, items[0].get_expiry()

@@ -23,6 +23,7 @@ from toolcrib.closing import Closing
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import OWNERS, SqlDatabase, Transaction, as_column
 from toolcrib.values.context import ROUNDING, Payment, Spend
+from toolcrib.values.json import is_finite
 from toolcrib.values.typed import explains_wrong_types, names_wrong_types
 
 __all__ = ["SpendStore"]
@@ -87,6 +88,7 @@ class SpendStore(Closing):
     ) -> str | None:
         """Count a call, or return the limit (`calls`, `cost`) that it would exceed."""
         seconds = _seconds(window)
+        _check_amounts(spend.cost, *limits.values())
         return await self._database.transact(partial(_take, spend, limits, only, seconds))
 
     @explains_wrong_types
@@ -109,12 +111,14 @@ class SpendStore(Closing):
 
         It may not if its caller has paid `limit` in the last `window` seconds.
         """
+        _check_amounts(limit)
         payment = Payment(caller, request, 0.0)
         return await self._database.transact(partial(_begin, payment, limit, _seconds(window)))
 
     @explains_wrong_types
     async def pay(self, payment: Payment, *, window: float = math.inf) -> None:
         """Count a model request once, however often this is called; keep it for the `window`."""
+        _check_amounts(payment.money)
         await self._database.transact(partial(_pay, payment, _seconds(window)))
 
     async def aclose(self) -> None:
@@ -184,6 +188,12 @@ def _seconds(window: float) -> float:
     if (window > float_info.max and window != math.inf) or not window > 0:
         raise ToolcribError("window= is a number of seconds above 0 that a float can hold, or inf")
     return window
+
+
+def _check_amounts(*amounts: float) -> None:
+    """Raise ToolcribError for an amount that is not finite: NaN would exceed no limit."""
+    if not all(map(is_finite, amounts)):
+        raise ToolcribError("costs, money and limits are finite numbers")
 
 
 def _key_columns(spend: Spend) -> dict[str, str]:

@@ -310,6 +310,18 @@ async def test_what_cannot_be_read_approves_nothing(
     assert ran == []
 
 
+@pytest.mark.parametrize("text", ["", "{", '{"id": 1}'])
+async def test_what_cannot_be_read_hides_no_other_question(
+    store: ApprovalStore, file: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    unreadable = await msgspec.structs.replace(CALL, call="call_1").asked(store)
+    tamper(file, "UPDATE approvals SET request = ?", text)
+    readable = await msgspec.structs.replace(CALL, call="call_2").asked(store)
+    assert await store.pending() == [readable]
+    await store.answer(readable.id, Refuse())
+    assert f"approval {unreadable.id} in the database cannot be read" in caplog.text
+
+
 @pytest.mark.parametrize("answered", [True, False])
 async def test_an_approval_lapses_also_when_it_was_given_in_time(
     store: ApprovalStore, monkeypatch: pytest.MonkeyPatch, answered: bool

@@ -168,7 +168,10 @@ def test_a_caller_cannot_write_himself_another_key() -> None:
     assert not ran(policy, caller="a")
 
 
-@each_row("wrong", ["", "5", "5/fortnight", "-1/minute", "a few/day", 5, None])
+@each_row(
+    "wrong",
+    ["", "5", "5/fortnight", "-1/minute", "a few/day", 5, None, "5 per 0 seconds", "5/00 minutes"],
+)
 def test_what_is_no_limit_is_refused_at_once(wrong: Any) -> None:
     with pytest.raises(ToolcribError, match='write a limit like "5/minute"'):
         rate_limit(wrong)

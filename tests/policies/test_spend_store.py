@@ -15,6 +15,7 @@ from children import Talking, together
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from policies.policy_helpers import call_of, context_of, no_writes
+from rows import each_row
 from samples import sample
 
 from toolcrib import ALL, Caller, Completed, Deny, ErrorCode, Failed, ToolCall, ToolRunner, tool
@@ -24,7 +25,7 @@ from toolcrib.runner import CallScope
 from toolcrib.runner.policy import reserving
 from toolcrib.spending import SpendStore
 from toolcrib.testing import MemorySink
-from toolcrib.values.context import RunTally, Spend
+from toolcrib.values.context import Payment, RunTally, Spend
 
 ADA, EVE = Caller("ada"), Caller("eve")
 
@@ -329,3 +330,18 @@ if __name__ == "__main__":
         asyncio.run(hang_here(sys.argv[1]))
     else:
         print(asyncio.run(spend_here(*sys.argv[1:])))  # noqa: T201
+
+
+@each_row("amount", [math.nan, math.inf, -math.inf])
+async def test_an_amount_that_is_not_finite_is_refused(amount: float) -> None:
+    """NaN exceeds no limit, so whoever spends it could spend without end."""
+    async with SpendStore("sqlite://") as store:
+        for pays in (
+            lambda: store.take(Spend("ada", "c", "pay", amount), {"cost": 1}),
+            lambda: store.take(Spend("ada", "c", "pay", 1.0), {"cost": amount}),
+            lambda: store.begin_request("ada", "r", amount),
+            lambda: store.pay(Payment("ada", "r", amount)),
+        ):
+            with pytest.raises(ToolcribError, match="finite numbers"):
+                await pays()
+        assert await store.paid("ada") == 0.0

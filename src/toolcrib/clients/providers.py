@@ -538,6 +538,7 @@ class EmbeddingsClient(Closing):
     def model(self) -> str:
         return self._model
 
+    @names_wrong_types
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Return one vector for each text, as the model gives them, with any length. Characters
         that UTF-8 cannot encode (lone surrogates) are sent as `?`.

@@ -317,6 +317,7 @@ class CachedEmbedder:
         except (SourceError, RuntimeError, OSError) as error:  # no home or working folder
             self._warn(error)
 
+    @names_wrong_types
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Return one row for each text, in the form in which the embedder gives them."""
         encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
@@ -465,6 +466,7 @@ class FunctionEmbedder:
         self._loop = OwnLoop(function)
         self._dimensions: int | None = None
 
+    @names_wrong_types
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Return unit vectors, shape (len(texts), dimensions)."""
         clipped = [clip(text)[:_MOST_CHARACTERS].strip() for text in texts]

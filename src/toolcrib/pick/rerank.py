@@ -86,6 +86,7 @@ class MiniLM:
         """Return the share of a text whose words this model knows, which is mostly Latin letters."""
         return legible(text)
 
+    @names_wrong_types
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return unit vectors, shape (len(texts), 384). A text without a token gives zeros.
 

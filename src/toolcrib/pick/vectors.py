@@ -74,6 +74,7 @@ class WordVectors:
         """Return the share of a text whose words these vectors know, which is mostly Latin letters."""
         return legible(text)
 
+    @names_wrong_types
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Return unit vectors, shape (len(texts), 256). A text without a token gives zeros.
 
