@@ -15,9 +15,11 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -32,6 +34,8 @@ _EMPTY = """
     GRANT USAGE ON SCHEMA public TO PUBLIC;
     DO $$ BEGIN EXECUTE format('ALTER DATABASE %I RESET ALL', current_database()); END $$;
 """
+_OPEN = "SELECT datname, query FROM pg_stat_activity WHERE datname = ANY(%s)"
+_SECONDS_TO_CLOSE = 10.0  # for a thread or a process that is just ending
 
 
 def _programs() -> Path | None:
@@ -142,10 +146,20 @@ class Databases:
     def url(self, name: str) -> str:
         return self._url + name
 
-    def _run(self, name: str, sql: str) -> None:
+    def left_open(self, names: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Return which of these databases a connection is still open to, and its last statement."""
+        until = time.monotonic() + _SECONDS_TO_CLOSE
+        while left := self._run("postgres", _OPEN, names):
+            if time.monotonic() > until:
+                break
+            time.sleep(0.02)
+        return left
+
+    def _run(self, name: str, sql: LiteralString, *values: object) -> list[tuple[Any, ...]]:
         plain = self.url(name).replace("+psycopg", "")
         with psycopg.connect(plain, autocommit=True) as connection:
-            connection.execute(sql)
+            cursor = connection.execute(sql, values or None)
+            return cursor.fetchall() if cursor.description else []
 
 
 @pytest.fixture(scope="session")
@@ -168,6 +182,8 @@ def postgres(databases: Databases) -> Iterator[Callable[[], str]]:
         return databases.url(given[-1])
 
     yield fresh
+    left = databases.left_open(given)
+    assert not left, f"the test has not closed its connections: {left}"
     databases.free += given
 
 

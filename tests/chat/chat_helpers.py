@@ -18,6 +18,7 @@ from waiting import until
 
 from toolcrib import ALL, CallContext, tool
 from toolcrib.chat.view import Operation
+from toolcrib.errors import SourceError
 
 Json = dict[str, Any]
 
@@ -65,7 +66,13 @@ async def serving(app: Any, port: int = 0) -> AsyncIterator[str]:
             await asyncio.wait(server.server_state.tasks, timeout=0.2)
         chat = getattr(getattr(app, "state", None), "chat", None)
         if chat is not None:
-            await chat._store.aclose()
+            database = chat._store._database
+            database._transact_noted = _killed  # what still runs of it reaches no database
+            await database.aclose()
+
+
+def _killed(*_given: object) -> None:
+    raise SourceError("this server was killed")
 
 
 def all_can_be_answered(state: Any) -> bool:
