@@ -15,7 +15,15 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from functools import partial
 from typing import Any, Self, TypeVar, Unpack
 
@@ -735,7 +743,8 @@ class _PatientLog(AuditLog):
     """The log of durable runs, in their own database.
 
     While the database cannot be used, the runs block, as they do for the engine. What was not
-    written in time fails with a named error.
+    written in time fails with a named error. Once it is closed, a run that was cut off here writes
+    nothing more as the event loop ends: it would open the database again, and others report it.
     """
 
     def __init__(self, url: str, steps: DurableSteps) -> None:
@@ -757,31 +766,40 @@ class _PatientLog(AuditLog):
             record = await begin(entry)
             return None if tries > 1 and record == entry else record
 
-        return await self._steps.run_with_retries(claimed)
+        return await self._patiently(claimed)
 
     async def write(self, record: ToolInvocationRecord) -> ToolInvocationRecord | None:
-        if self.closed and self._steps.stops and RESOLVED not in record.notes:
-            return None  # the call ends with the event loop; others report its outcome
-        return await self._steps.run_with_retries(partial(super().write, record))
+        return None if self._is_over else await self._patiently(partial(super().write, record))
 
     async def find(self, call: ToolInvocationRecord | str) -> ToolInvocationRecord | None:
-        return await self._steps.run_with_retries(partial(super().find, call))
+        return await self._patiently(partial(super().find, call))
 
     async def last(
         self, call_id: str, *, run_id: str | None = None, approval_id: str | None = None
     ) -> AuditEntry | None:
-        look = partial(super().last, call_id, run_id=run_id, approval_id=approval_id)
-        return await self._steps.run_with_retries(look)
+        return await self._patiently(
+            partial(super().last, call_id, run_id=run_id, approval_id=approval_id)
+        )
 
     async def spent_within(self, call_id: str, run_id: str) -> SpentWithin | None:
-        look = partial(super().spent_within, call_id, run_id)
-        return await self._steps.run_with_retries(look)
+        return await self._patiently(partial(super().spent_within, call_id, run_id))
 
     async def write_run(self, record: RunRecord) -> None:
-        await self._steps.run_with_retries(partial(super().write_run, record))
+        if not self._is_over:
+            await self._patiently(partial(super().write_run, record))
 
     async def attach(self, attachment: Attachment) -> None:
-        await self._steps.run_with_retries(partial(super().attach, attachment))
+        if not self._is_over:
+            await self._patiently(partial(super().attach, attachment))
+
+    @property
+    def _is_over(self) -> bool:
+        return self.closed and self._steps.is_abandoned
+
+    async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
+        if self._is_over:
+            raise SourceError("the log of durable runs is closed")
+        return await self._steps.run_with_retries(work)
 
 
 def _is_unknown(record: ToolInvocationRecord, *, is_under_way: bool = False) -> bool:

@@ -380,6 +380,11 @@ class DurableSteps:
         return self.stops or (segment is not None and segment.stop_reason == "lost")
 
     @property
+    def is_abandoned(self) -> bool:
+        """Whether this is asked within a run that has stopped here, and ends with the event loop."""
+        return self.stops and _DONE_HERE.get() is not None
+
+    @property
     def replays(self) -> bool:
         """Whether the next step of this run had begun before, because a later step is stored."""
         segment = _DONE_HERE.get()
