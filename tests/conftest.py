@@ -68,6 +68,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_slow(item.nodeid):
             item.add_marker(pytest.mark.slow)
+    items.sort(
+        key=lambda item: item.path.name != "test_wheel.py"
+    )  # minutes, and nobody waits for it
 
 
 def pytest_report_collectionfinish(items: list[pytest.Item]) -> str:

@@ -85,7 +85,7 @@ def mutated(source: Any, seed: int) -> Any:
     return made
 
 
-@each_row("chunk", range(200 if WHOLE else 1))
+@each_row("chunk", range(80 if WHOLE else 1))
 def test_no_document_crashes(chunk: int) -> None:
     source = Document(DOCUMENT).main.content
     for seed in range(chunk * 100, chunk * 100 + 100):
