@@ -102,10 +102,7 @@ async def _has_unread_data(connection: Any) -> bool:
 
 @cache
 def connector_class() -> Any:
-    """Return a subclass of aiohttp's connector, made once aiohttp is imported.
-
-    Rule: a request goes out only on a connection on which nothing waits to be read.
-    """
+    """Return a subclass of aiohttp's connector, made once aiohttp is imported."""
     base: Any = aiohttp_library().TCPConnector
 
     class Connector(base):  # type: ignore[misc]

@@ -238,7 +238,7 @@ def budget(  # noqa: PLR0913  what may be limited, and of whom
 
 
 class _BudgetLimit(NamedTuple):
-    """A limit; `ahead` is what one more call certainly spends, None if that is not known.
+    """A limit; `next_call` is what one more call certainly spends, None if that is unknown.
 
     Without it, a call is denied once nothing is left.
     """

@@ -58,8 +58,8 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
     """Holds what one agent brings to a run.
 
     `runner` has all of its tools: its own, the search for them, and those that hand over to its
-    `heirs` (a map from these tools to agents). `asked` is what it asks of the model, unless a run
-    asks for something else; `missing` names the capabilities that each run has to be given.
+    `heirs` (a map from these tools to agents). `settings` are its model settings, which a run may
+    override; `missing` names the capabilities that each run has to be given.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("instructions", "output")

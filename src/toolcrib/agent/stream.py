@@ -289,8 +289,8 @@ CancelCall: TypeAlias = Callable[[str], Awaitable[bool]]
 class Listener(NamedTuple):
     """Receives the events of a run, the result last.
 
-    `streaming` asks for replies piece by piece. `reached_by` is called, by each agent that speaks,
-    with a function that cancels a single call.
+    `streaming` asks for replies piece by piece. Each agent that speaks calls `set_cancel_call` with
+    a function that cancels one background call.
     """
 
     emit: Callable[[Event], None]

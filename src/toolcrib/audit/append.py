@@ -258,9 +258,8 @@ def state_of(transaction: Transaction, seal: Seal) -> State | None:
     Raises SourceError if the state was not sealed with this log's key, is older than one that is known,
     or is gone.
     """
-    newest = dict(
-        seal.newest
-    )  # copied before the transaction's first read, so that the read sees all that is remembered
+    # copied before the transaction's first read, so that the read sees all that is remembered
+    newest = dict(seal.newest)
     found = stored_state(transaction)
     if found is None:
         _check_untouched(transaction)
@@ -877,8 +876,8 @@ def _settle(
             loop.call_soon_threadsafe(_tell, settled)
 
 
-def _of_its_own(error: ToolcribError) -> ToolcribError:
-    """Return a copy of the error for one waiting caller: a shared object would share its traceback.
+def _copy_of(error: ToolcribError) -> ToolcribError:
+    """Return a copy for one caller: a shared exception would collect every caller's traceback.
 
     The copy is made without its class's `__init__`, whose parameters differ: `copy.copy` would fail
     for some classes, and the caller would get no error at all.
@@ -894,6 +893,6 @@ def _tell(settled: Sequence[tuple[asyncio.Future[T], T | ToolcribError]]) -> Non
         if future.done():
             continue  # the caller was cancelled; the record is written anyway
         if isinstance(answer, ToolcribError):
-            future.set_exception(_of_its_own(answer))
+            future.set_exception(_copy_of(answer))
         else:
             future.set_result(answer)

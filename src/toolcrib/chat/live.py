@@ -1,7 +1,7 @@
 """The runs that this process carries, and the watchers of their threads.
 
 Rule: a turn is stored before its run begins, and a call before it runs, so that a killed process
-leaves nothing unrecorded; a durable run is followed again. Watchers get a snapshot and then
+leaves nothing unrecorded; the events of a durable run are read again. Watchers get a snapshot and then
 operations; one that falls behind gets another snapshot. A run continues whether or not anybody
 watches. Its turn ends with it, as failed if its end cannot be stored. Before anything is done with
 a thread, it is loaded here, which ends turns that nobody carries any more.

@@ -64,8 +64,8 @@ Standing: TypeAlias = Literal["goes on", "cancelled", "lost"]
 
 _WORKFLOW = "toolcrib_segment"
 _APPLICATION = "toolcrib"
-# The version of how a segment takes its steps. A new version of an application continues the
-# segments of the old one.
+# The version of the step protocol, not of the application: a new release of an application
+# continues the segments of the old one.
 _VERSION = "1"
 _POLL = 0.1  # seconds between two looks at the queue
 _LOOK = 0.2  # seconds between two tries to use an unreachable database
@@ -214,9 +214,9 @@ class Segment:
 
     @property
     def failed_state(self) -> RunState | None:
-        """The state in which it has failed; None after a failure at a stored step.
+        """The state in which it has failed.
 
-        After that the state may lack the step.
+        None if it failed while stored steps were taken up, because the state may lack one of them.
         """
         return None if self._is_replaying else self.state
 

@@ -399,9 +399,7 @@ def _leave_behind(
     left_work = Work()
     left_work.give_up(works)
     resuming = _resume_to_ending(work, pending)
-    resuming.send(
-        None
-    )  # a task that is cancelled before its first step would never resume the work
+    resuming.send(None)  # a task cancelled before its first step would never resume the work
     task: Any = asyncio.ensure_future(resuming)
     task._log_destroy_pending = False  # noqa: SLF001  if its loop closes, the record says so
     _left_behind[task] = left_work

@@ -154,7 +154,7 @@ class Executor:
     def run(self, plan: ToolPlan, hydrated: Hydrated, call: CallToRun) -> Awaitable[Any]:
         """Return an awaitable of the tool's value.
 
-        What this call, or awaiting its result, raises must leave the call as `end_of` says.
+        The caller must pass whatever this or the awaitable raises through `end_of`.
         """
         instance = instance_of(hydrated, plan.tool)
         if plan.plain:

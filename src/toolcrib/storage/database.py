@@ -111,9 +111,11 @@ def open_engine(url: str, mode: int = OWNERS, folder: str = "") -> Engine:
         parsed = sa.engine.make_url(url)
     except ValueError:
         raise sa.exc.ArgumentError("a port is a number") from None
-    # the pool need not roll back: `_committed` does
-    options: dict[str, Any] = {"hide_parameters": True, "logging_name": "toolcrib"}
-    options["pool_reset_on_return"] = None
+    options: dict[str, Any] = {
+        "hide_parameters": True,
+        "logging_name": "toolcrib",
+        "pool_reset_on_return": None,  # `_committed` rolls back
+    }
     logging.getLogger("sqlalchemy.engine.Engine.toolcrib").addFilter(_is_no_row)
     is_sqlite = parsed.get_backend_name() == "sqlite"
     if is_sqlite and parsed.database in _IN_MEMORY:
@@ -198,7 +200,7 @@ def advice(error: Exception) -> str:
 
 
 def unreachable(error: Exception) -> bool:
-    """Return whether an error is about using the database now, and says nothing about its content.
+    """Return whether an error means that the database is unavailable, not that its data is wrong.
 
     The error's code decides, and its class only if the driver gives no code: a ProgrammingError
     without one is about an option of the URL.
@@ -548,7 +550,7 @@ class UnreachableError(SourceError, Explained):
 
 
 class _HasRuleError(SourceError):
-    """Says that a table has a rule, with which PostgreSQL takes an INSERT only as a statement alone."""
+    """A table has a rule: PostgreSQL then refuses an INSERT that is part of a WITH."""
 
 
 class Insert(NamedTuple):

@@ -84,7 +84,7 @@ class RecordedResponse(_InFile, frozen=True, kw_only=True):
     def of(
         status: int, headers: dict[str, str], chunks: list[bytes], **members: Any
     ) -> RecordedResponse:
-        """Return the answer with this body. `more` has the other members."""
+        """Return the answer with this body; `members` are its other fields."""
         body = b"".join(chunks)
         sizes = [len(chunk) for chunk in chunks] if len(chunks) > 1 else []
         try:

@@ -325,7 +325,7 @@ class StepRunner(Protocol):
 
 
 def replays(steps: StepRunner | None) -> bool:
-    """Return whether the next work of a run with these steps had begun before, as they show."""
+    """Return whether stored steps show that the run's next step was begun earlier."""
     return bool(getattr(steps, "replays", False))
 
 

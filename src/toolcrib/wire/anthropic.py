@@ -44,6 +44,7 @@ from toolcrib.wire.calls import (
     APART,
     CONTRADICTORY,
     misplaced,
+    name_in,
 )
 from toolcrib.wire.content import IMAGES, PDF, in_blocks, in_prompt
 from toolcrib.wire.decoding import Parts, decoding_by, show_reasoning, show_text
@@ -210,11 +211,6 @@ class AnthropicHistory(History):
     """
 
     ids = IdRule("A-Za-z0-9_-", 64)
-
-    def system(self, message: Message) -> Sequence[Any]:
-        if message.content.strip():
-            self.instructions.append(message.content)
-        return []
 
     def user(self, message: Message) -> Sequence[Any]:
         """Write a user's text alone, or blocks if there are any, with the `images` first.
@@ -436,11 +432,9 @@ class AnthropicReply(BlockReply[ContentBlock]):
             raise WireError("a content block is not an object")
         block = self._add_block(ContentBlock(len(self._blocks), form), index)
         if block.kind == "tool_use":
-            name, provider_id = form.get("name") or "", form.get("id") or ""
-            if not isinstance(name, str):
-                raise WireError("the name of a tool call is not text")
+            name, provider_id = name_in(form), str(form.get("id") or "")
             self.ending.note_call()
-            self._calls.take_piece(block.number, str(provider_id), name, "")
+            self._calls.take_piece(block.number, provider_id, name, "")
             text = form.get("input")
             block.initial_input = text if isinstance(text, str) else tool_input
         elif block.kind == "text" and (text := form.get("text")):

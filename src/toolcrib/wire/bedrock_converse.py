@@ -53,6 +53,7 @@ from toolcrib.wire.blocks import BlockReply, GrowingBlock
 from toolcrib.wire.calls import (
     APART,
     misplaced,
+    name_in,
 )
 from toolcrib.wire.content import IMAGES, OFFICE, in_blocks, in_prompt
 from toolcrib.wire.decoding import Parts, decoding_by, show_reasoning, show_text
@@ -254,11 +255,6 @@ class BedrockHistory(History):
     _head = b""
     _prompt_count = 0
 
-    def system(self, message: Message) -> Sequence[Any]:
-        if message.content.strip():
-            self.instructions.append(message.content)
-        return []
-
     def user(self, message: Message) -> Sequence[Any]:
         """Write a user's blocks: images, text and documents.
 
@@ -447,11 +443,9 @@ class BedrockReply(BlockReply[ConverseBlock]):
         elif form and not _has_text(form):
             self._text.append(APART)
         if (call := block.call) is not None:
-            name, provider_id = call.get("name") or "", call.get("toolUseId") or ""
-            if not isinstance(name, str):
-                raise WireError("the name of a tool call is not text")
+            name, provider_id = name_in(call), str(call.get("toolUseId") or "")
             self.ending.note_call()
-            if part := self._calls.take_piece(block.number, str(provider_id), name, tool_input):
+            if part := self._calls.take_piece(block.number, provider_id, name, tool_input):
                 parts.append(part)
         return block
 

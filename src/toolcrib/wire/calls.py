@@ -581,6 +581,19 @@ def member_of(form: Mapping[str, Any], key: str, kind: type[_T]) -> _T | None:
     raise WireError(f"`{key}` is not {_TYPE_PHRASES.get(kind, kind.__name__)}")
 
 
+def text_of_member(form: Mapping[str, Any], key: str) -> str:
+    """Return a member's text; empty if it is absent or null. Raises WireError for another type."""
+    return member_of(form, key, str) or ""
+
+
+def name_in(call: Mapping[str, Any]) -> str:
+    """Return the name in a call; empty if there is none. Raises WireError if it is not text."""
+    name = call.get("name") or ""
+    if not isinstance(name, str):
+        raise WireError("the name of a tool call is not text")
+    return name
+
+
 def misplaced(
     event: Mapping[str, Any], kind: object, members_by_kind: Mapping[str, tuple[str, ...]]
 ) -> bool:

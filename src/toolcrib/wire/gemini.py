@@ -195,11 +195,6 @@ class GeminiHistory(History):
     """The media types of content inside a result; other content follows as a user's."""
     _last_role = ""
 
-    def system(self, message: Message) -> Sequence[Any]:
-        if message.content:
-            self.instructions.append(message.content)
-        return []
-
     def user(self, message: Message) -> Sequence[Any]:
         parts = [_image(image) for image in message.images]
         if message.content:

@@ -121,9 +121,14 @@ class History(ABC):
         """Whether nothing would be sent, or only instructions where they cannot be sent alone."""
         return not self._text
 
-    @abstractmethod
     def system(self, message: Message) -> Sequence[Any]:
-        """Return the items that a system message becomes in the list of messages."""
+        """Return the items that a system message becomes in the list of messages.
+
+        By default there are none: its text goes to the `instructions`.
+        """
+        if message.content.strip():
+            self.instructions.append(message.content)
+        return []
 
     @abstractmethod
     def user(self, message: Message) -> Sequence[Any]: ...

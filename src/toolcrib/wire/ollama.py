@@ -41,7 +41,7 @@ from toolcrib.wire.base import (
     tools_member,
     with_extra,
 )
-from toolcrib.wire.calls import CallAssembler, Ending, member_of, reason_of
+from toolcrib.wire.calls import CallAssembler, Ending, member_of, name_in, reason_of, text_of_member
 from toolcrib.wire.content import IMAGES, in_prompt, result_content
 from toolcrib.wire.decoding import Parts, decoding_by, show_reasoning, show_text, token_count
 from toolcrib.wire.forms import (
@@ -168,10 +168,10 @@ class OllamaReply:
         message = member_of(event, "message", dict)
         if message is None:
             return
-        if thinking := _text(message, "thinking"):
+        if thinking := text_of_member(message, "thinking"):
             self._thinking.append(thinking)
             show_reasoning(thinking, parts)
-        if content := _text(message, "content"):
+        if content := text_of_member(message, "content"):
             show_text(content, self._text, parts)
         if calls := member_of(message, "tool_calls", list):
             self._add_calls(calls, data, parts)
@@ -186,9 +186,7 @@ class OllamaReply:
             if not isinstance(text, str):
                 path = "message", "tool_calls", position, "function", "arguments"
                 text = source.text(path, None, error_message)
-            name = call["function"].get("name") or ""
-            if not isinstance(name, str):
-                raise WireError("the name of a tool call is not text")
+            name = name_in(call["function"])
             call_id = call.get("id") or ""
             part = self._calls.take_whole(
                 call_id if isinstance(call_id, str) else str(call_id), name, text
@@ -209,10 +207,6 @@ class OllamaReply:
         )
         usage = Usage(1, input_tokens, output_tokens)
         return ending.reply(self._text, calls, usage, raw=self._last_line or raw, state=state)
-
-
-def _text(message: JsonObject, key: str) -> str:
-    return member_of(message, key, str) or ""
 
 
 # Requests of Ollama's chat, and the wire's value.

@@ -26,6 +26,7 @@ from toolcrib.wire.calls import (
     choice_of,
     index_of,
     member_of,
+    name_in,
     reason_of,
 )
 from toolcrib.wire.decoding import Parts, cached_tokens, show_reasoning, show_text, token_count
@@ -362,9 +363,8 @@ class ChatReply:
         self._source = RawJson(data)
         self._calls.chunk += 1
         own_choices: list[dict[str, Any]] = []
-        usual_key, other_key = (
-            ("message", "delta") if is_body else ("delta", "message")
-        )  # some servers mix them
+        # some servers mix them
+        usual_key, other_key = ("message", "delta") if is_body else ("delta", "message")
         for position, choice in enumerate(choices):
             if not isinstance(choice, dict):
                 raise WireError(f"`choices[{position}]` is not an object")
@@ -471,7 +471,7 @@ class ChatReply:
                 continue
             if not isinstance(call, dict) or not (call or isinstance(calls, list)):
                 raise WireError("a tool call is not an object")
-            function = call.get("function") or _function_of(call)
+            function = _function_of(call)
             path: list[str | int] = (
                 ["tool_calls", position] if isinstance(calls, list) else ["tool_calls"]
             )
@@ -508,9 +508,7 @@ class ChatReply:
         """
         if not isinstance(function, dict):
             raise WireError("the function of a tool call is not an object")
-        name, text = function.get("name") or "", function.get("arguments")
-        if not isinstance(name, str):
-            raise WireError("the name of a tool call is not text")
+        name, text = name_in(function), function.get("arguments")
         if text is None:
             return name, ""
         if isinstance(text, str):

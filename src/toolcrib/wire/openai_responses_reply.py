@@ -25,6 +25,7 @@ from toolcrib.wire.calls import (
     index_of,
     member_of,
     reason_of,
+    text_of_member,
 )
 from toolcrib.wire.decoding import Parts, cached_tokens, show_piece, show_reasoning, token_count
 from toolcrib.wire.failure import reported_error
@@ -256,8 +257,8 @@ class Items:
         An item with neither a known id nor a known place is matched by its contents, because some
         servers give their items new ids here (BerriAI/litellm#36375, vllm-project/vllm#47916).
         """
-        kind, item_id = _form_and_kind(form)[1], _string(form, "id")
-        keys = ("id", item_id), ("call", _string(form, "call_id")), ("at", position)
+        kind, item_id = _form_and_kind(form)[1], text_of_member(form, "id")
+        keys = ("id", item_id), ("call", text_of_member(form, "call_id")), ("at", position)
         for item in (*map(self._by_key.get, keys), self._with_same_contents(form)):
             if item is not None and item.kind == kind and not item.is_listed:
                 break
@@ -404,7 +405,7 @@ class Output:
 
     def begun(self, event: dict[str, Any], _parts: Parts) -> None:
         form, kind = _form_and_kind(event.get("item"))
-        item = self.items.begun(kind, _index(event), _string(form, "id"))
+        item = self.items.begun(kind, _index(event), text_of_member(form, "id"))
         item.phase = form.get("phase") or item.phase
         if kind in CALLS:
             self._name(item, form)
@@ -412,12 +413,12 @@ class Output:
 
     def done(self, event: dict[str, Any], parts: Parts) -> None:
         form, kind = _form_and_kind(event.get("item"))
-        item_id, call_id = _string(form, "id"), _string(form, "call_id")
+        item_id, call_id = text_of_member(form, "id"), text_of_member(form, "call_id")
         item = self.items.growing(kind, _index(event), item_id, call_id)
         self._finish_item(item, form, ("item",), parts)
 
     def arguments_delta(self, event: dict[str, Any], parts: Parts) -> None:
-        item, delta = self._called_item(event), _string(event, "delta")
+        item, delta = self._called_item(event), text_of_member(event, "delta")
         item.is_doubtful = item.is_doubtful or bool(
             delta and (item.final is not None or item.copies)
         )
@@ -438,12 +439,12 @@ class Output:
 
     def text(self, event: dict[str, Any], parts: Parts) -> None:
         """Take a piece of a text or refusal, or the whole of it."""
-        item = self.items.growing("message", _index(event), _string(event, "item_id"))
+        item = self.items.growing("message", _index(event), text_of_member(event, "item_id"))
         position, is_refusal = event.get("content_index"), "refusal" in event["type"]
         text = item.text(position if type(position) is int else 0)
-        previous, delta = text.last_piece, _string(event, "delta")
+        previous, delta = text.last_piece, text_of_member(event, "delta")
         text.add(delta)
-        rest = text.complete_with(_string(event, "refusal" if is_refusal else "text"))
+        rest = text.complete_with(text_of_member(event, "refusal" if is_refusal else "text"))
         show_piece(previous, delta + rest, parts)
         self.refused = self.refused or (is_refusal and text.size > 0)
 
@@ -458,7 +459,7 @@ class Output:
             kind = form.get("type") if isinstance(form, dict) else None
             if kind in CALLS and self._is_ours(kind, name := _name_in(form)):
                 text = self._arguments(form, kind, ("response", "output", position))
-                call_id = _string(form, "call_id") or _string(form, "id")
+                call_id = text_of_member(form, "call_id") or text_of_member(form, "id")
                 copy = (call_id, name, text if text.strip("{} ") else "")
                 self.copies.append(copy)
 
@@ -482,7 +483,7 @@ class Output:
             if streamed:
                 item, path = self.items.listed(position, form), ("response", *path)
             else:
-                item = self.items.open(kind, position, _string(form, "id"))
+                item = self.items.open(kind, position, text_of_member(form, "id"))
             if item.final is None:
                 self._finish_item(item, form, path, parts)
             else:
@@ -522,8 +523,8 @@ class Output:
         at its end, so for a search the first counts.
         """
         is_in_progress = item.kind == SEARCH_CALL and form.get("status") == "in_progress"
-        call_id = "" if is_in_progress else _string(form, "call_id")
-        if item.id and item.id == _string(form, "id"):
+        call_id = "" if is_in_progress else text_of_member(form, "call_id")
+        if item.id and item.id == text_of_member(form, "id"):
             item.is_doubtful = item.is_doubtful or call_id not in ("", item.call_id or call_id)
         self.items.set_call_id(item, call_id)
         name = _name_in(form)
@@ -535,7 +536,7 @@ class Output:
 
     def _called_item(self, event: dict[str, Any]) -> Item:
         kind = "custom_tool_call" if "custom" in event["type"] else "function_call"
-        item = self.items.growing(kind, _index(event), _string(event, "item_id"))
+        item = self.items.growing(kind, _index(event), text_of_member(event, "item_id"))
         if kind == "function_call":
             self._add_call(item)
         return item
@@ -587,24 +588,20 @@ def _show_arguments(item: Item, text: str, parts: Parts) -> None:
 def _form_and_kind(item: Any) -> tuple[dict[str, Any], str]:
     if not isinstance(item, dict):
         raise WireError("an output item is not an object")
-    return item, _string(item, "type")
+    return item, text_of_member(item, "type")
 
 
 def _name_in(form: dict[str, Any]) -> str:
     """Return the name of a call; of a search, only if the client has to run it."""
     if form.get("type") == SEARCH_CALL:
         return SEARCH if form.get("execution") == "client" else ""
-    return _string(form, "name")
+    return text_of_member(form, "name")
 
 
 def _index(event: dict[str, Any]) -> int | None:
     """Return the index of an item, or None if it is absent or not a number."""
     index = index_of(event.get("output_index"))
     return index if type(index) is int else None
-
-
-def _string(form: dict[str, Any], key: str) -> str:
-    return member_of(form, key, str) or ""
 
 
 # The reply under construction: what events and complete bodies of responses add to it.

@@ -208,14 +208,11 @@ class Connection:
         self.name = name
         self.tools: tuple[types.Tool, ...] = ()
         self.malformed: dict[str, str] = {}  # malformed tools, by name, with the reason
-        self._sent_secrets: tuple[
-            str, ...
-        ] = ()  # secrets in headers that were sent, also by `auth`
+        self._sent_secrets: tuple[str, ...] = ()  # in headers that were sent, also by `auth`
         self._digests: dict[str, str] = {}
         self._listing_lock = asyncio.Lock()  # otherwise an older listing might end last
-        self._begun_listing = self._known_listing = (
-            0  # listings, and the one that the digests are of
-        )
+        self._begun_listing = 0  # how many listings were begun
+        self._known_listing = 0  # the listing that the digests are of
         self._task_tools: frozenset[str] = frozenset()
         self._server = server
         self._options = options
@@ -431,8 +428,7 @@ class Connection:
         self._sent_secrets = remembered(self._sent_secrets, "", headers)
 
     def shown(self, text: str) -> str:
-        """Return a server's text without the secrets that it was given, also in the form of a
-        tool's name."""
+        """Return a server's text with its secrets hidden, including their spelling in tool names."""
         secrets = (*self._server.secrets, *self._sent_secrets)
         return hidden(text, (*secrets, *map(legal_name, secrets)))
 

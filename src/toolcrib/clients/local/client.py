@@ -868,8 +868,10 @@ def _text_reply(text: str, offer: Offer) -> Reply:
 
 
 def _last_results(messages: Sequence[Message]) -> list[Message]:
-    """Return the tool results at the end of the conversation, or only those that came later, if any
-    did."""
+    """Return the tool results at the end of the conversation.
+
+    If the last ones are later results of background calls, only those are returned.
+    """
     first, role = len(messages), messages[-1].role if messages else "tool"
     while first and messages[first - 1].from_tool and messages[first - 1].role == role:
         first -= 1
