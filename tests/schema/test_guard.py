@@ -15,7 +15,8 @@ from toolcrib.schema.guard import (
     MAX_NODES,
     check_schema,
 )
-from toolcrib.schema.references import Draft, References, escape_pointer, resolve_ref
+from toolcrib.schema.references import Draft, References, resolve_ref
+from toolcrib.values.json import escape_pointer
 
 
 def layers(count: int, keyword: str = "$ref", to: str = "#/$defs/{}") -> dict[str, Any]:

@@ -570,9 +570,7 @@ class ContextKeeper:
     Raises ContextError for a model whose window is unknown.
     """
 
-    def __init__(
-        self, context: ContextOptions, models: Sequence[str], *, picks: bool = False
-    ) -> None:
+    def __init__(self, context: ContextOptions, models: Sequence[str], *, picks: bool) -> None:
         self._context = context
         self._picks = picks
         self._window = min(map(context.window, models))  # any of them may be asked

@@ -755,8 +755,7 @@ class Run:
         if saved is not None:
             check_as_asked(saved, calls)
             check_answers(saved, self._approval_answers)
-        if self._speaker.heirs:
-            calls = with_one_handover(calls, self._speaker.heirs)
+        calls = with_one_handover(calls, self._speaker.heirs)
         scope = self._origins.scope(self._scope, self._history.messages, self._toolbox)
         repetition_limit = (
             None if replays(self._steps) else self._repetition_limit(tool_calls, calls, saved)

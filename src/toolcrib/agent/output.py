@@ -302,7 +302,7 @@ class PartialValue:
     object.
     """
 
-    def __init__(self, wrapper: str | None = None) -> None:
+    def __init__(self, wrapper: str | None) -> None:
         self._wrapper = wrapper
         self._text = bytearray()
         self._head = ""
@@ -366,7 +366,7 @@ class PartialAnswer:
     `tool` is the name of the answer tool.
     """
 
-    def __init__(self, text: PartialValue, tool: str = "") -> None:
+    def __init__(self, text: PartialValue, tool: str) -> None:
         self._reading = self._text = text
         self._tool = tool
         self._call_id: str | None = None

@@ -294,7 +294,7 @@ _CallKey: TypeAlias = tuple[str, str]  # the tool, and the arguments as JSON tex
 class MadeCalls:
     """Reads the calls of one run, as they are answered."""
 
-    def __init__(self, limits: Limits, state: RunState, answer: str = "") -> None:
+    def __init__(self, limits: Limits, state: RunState, answer: str) -> None:
         self._limits = limits
         self._answer = answer  # a call of this tool is not a call of the run
         self._position = _first_own(state)

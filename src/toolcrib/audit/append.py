@@ -511,7 +511,7 @@ class Tail(CheckedLog):
         end = self.state.head
         for table in ("audit_keys", "audit_tiles"):  # format 1 has no rows there
             self._transaction.execute(f"DELETE FROM {table}")  # noqa: S608  only our own names
-        oldest = self._transaction.tuples("SELECT min(seq) FROM audit_entries")[0][0]
+        oldest = self._transaction.tuples(_OLDEST)[0][0]
         first = end.seq + 1 if oldest is None else oldest
         begin = State(head=Head(first - 1, ""), log=uuid4().hex, first=first, root=_EMPTY)
         self._use(self._transaction, self._seal, begin)

@@ -119,7 +119,7 @@ class LiteLLMTransport:
     """
 
     @names_wrong_types
-    def __init__(self, given: Mapping[str, Any], timeouts: Timeouts | None = None) -> None:
+    def __init__(self, given: Mapping[str, Any], timeouts: Timeouts | None) -> None:
         self._given = _ONE_ATTEMPT | dict(given)
         self._timeouts = timeouts or Timeouts()
         self._sent_secrets: tuple[str, ...] = ()

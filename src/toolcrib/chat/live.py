@@ -206,7 +206,7 @@ class LiveThreads:
         keeper: CallKeeper,
         *,
         limited: bool,
-        lasting: LastingRuns | None = None,
+        lasting: LastingRuns | None,
     ) -> None:
         self._lasting = lasting
         # turns that are about to be followed here, or deleted

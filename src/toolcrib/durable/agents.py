@@ -193,8 +193,9 @@ class DurableAgents(Closing):
         )
         if not await self._store.add(StoredRun.new(agent, state, self._sign(agent))):
             existing = await self._store.run(state.run_id)
-            self._check(existing, existing.last)
-            _check_same(existing, agent, state)
+            stored = existing.last
+            self._check(existing, stored)
+            _check_same(existing, stored, agent, state)
         return state.run_id
 
     async def fork(
@@ -841,9 +842,8 @@ def _ran_agent(record: ToolInvocationRecord) -> bool:
     return has_trace or _is_unknown(record) or RESOLVED in record.notes
 
 
-def _check_same(run: StoredRun, agent: str, requested: RunState) -> None:
+def _check_same(run: StoredRun, stored: RunState, agent: str, requested: RunState) -> None:
     """Raise ToolcribError unless a run is what is asked for under its id."""
-    stored = run.last
     is_same = (run.agent, stored.caller, stored.settings) == (
         agent,
         requested.caller,

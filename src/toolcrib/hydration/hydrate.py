@@ -26,7 +26,7 @@ from toolcrib.failures import Explained, log_raised, log_refused, words_of
 from toolcrib.hydration.parse import Parsed, read_arguments, read_short
 from toolcrib.schema.derive.factories import AddedDefaults, FactoryFailed, FactoryValues, Pinned
 from toolcrib.schema.derive.roundtrip import A_VALIDATOR, FoundDefault, TooMuchWorkError
-from toolcrib.schema.references import escape_pointer, remove_at, steps_of
+from toolcrib.schema.references import remove_at, steps_of
 from toolcrib.schema.validator import Validator
 from toolcrib.tools import Catalog, Tool, Tools, tool_of
 from toolcrib.tools.component import (
@@ -46,7 +46,7 @@ from toolcrib.values.call import (
     ToolCall,
 )
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.json import JsonObject, JsonValue, Veiled, fresh, sentence
+from toolcrib.values.json import JsonObject, JsonValue, Veiled, escape_pointer, fresh, sentence
 from toolcrib.values.message import Offer
 from toolcrib.values.typed import check_type
 

@@ -22,12 +22,12 @@ from toolcrib.lint.rules import (
     check_single,
 )
 from toolcrib.schema.lower.tree import Loss
-from toolcrib.schema.references import escape_pointer, resolve_ref
+from toolcrib.schema.references import resolve_ref
 from toolcrib.tools import Tools, get_definition
 from toolcrib.tools.catalog import Names
 from toolcrib.tools.decorator import tool_from_dict
 from toolcrib.values.definition import ToolDefinition, tools_in
-from toolcrib.values.json import JsonObject
+from toolcrib.values.json import JsonObject, escape_pointer
 from toolcrib.wire import FORMS, ToolForm, ToolView, tool_views
 
 _MOST_TOOLS = {

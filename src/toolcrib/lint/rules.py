@@ -20,9 +20,9 @@ import msgspec
 from toolcrib.errors import SchemaError, counted, did_you_mean
 from toolcrib.schema import compile_validator, references
 from toolcrib.schema.lower.tree import Effect
-from toolcrib.schema.references import References, escape_pointer, pointer_to
+from toolcrib.schema.references import References, pointer_to
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.json import JsonObject, JsonValue, is_whole, json_copy
+from toolcrib.values.json import JsonObject, JsonValue, escape_pointer, is_whole, json_copy
 
 Rule: TypeAlias = Literal[
     "definition",  # it cannot be a tool: the error of registration
@@ -147,7 +147,7 @@ def properties(schema: JsonObject) -> Iterator[Property]:
         if isinstance(members, dict):
             for name, child in members.items():
                 if isinstance(child, dict):
-                    property_pointer = f"{pointer}/properties/{references.escape_pointer(name)}"
+                    property_pointer = f"{pointer}/properties/{escape_pointer(name)}"
                     yield Property(name, property_pointer, child)
 
 

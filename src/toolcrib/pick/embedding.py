@@ -399,7 +399,7 @@ class OwnLoop:
     loop can close them.
     """
 
-    def __init__(self, owner: object = None) -> None:
+    def __init__(self, owner: object) -> None:
         self._owner = owner
         self._lock = threading.Lock()
         self._loop_thread: LoopThread | None = None

@@ -245,7 +245,7 @@ async def reserve_each(
     hydrated: Hydrated,
     context: PolicyContext,
     releases: list[Release],
-    steps: StepRunner | None = None,
+    steps: StepRunner | None,
 ) -> Deny | None:
     """Have each policy reserve the call; return the Deny of one that refuses.
 

@@ -40,7 +40,7 @@ ExceptionHook: TypeAlias = Callable[[ToolCall, BaseException], None]
 class Reporter:
     """Tells an author what their code raised: the place in the log, the exception to the hook."""
 
-    def __init__(self, hook: ExceptionHook | None = None) -> None:
+    def __init__(self, hook: ExceptionHook | None) -> None:
         self._hook = hook
 
     def raised(self, label: str, call: ToolCall, raised: BaseException) -> None:

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import jiter
 
 from toolcrib.errors import SchemaError
-from toolcrib.values.json import JsonValue
+from toolcrib.values.json import JsonValue, escape_pointer
 
 # Where subschemas are in a schema, and by which drafts it can be read.
 #
@@ -235,11 +235,6 @@ def pointer_to(place: Place) -> str:
         place, key = place
         tokens.append("/" + escape_pointer(key)[:_MAX_SHOWN])
     return "".join(reversed(tokens))[:_MAX_SHOWN]
-
-
-def escape_pointer(token: object) -> str:
-    """Return one reference token of a JSON Pointer (RFC 6901, section 3)."""
-    return str(token).replace("~", "~0").replace("/", "~1")
 
 
 def pointer_of(steps: Sequence[str | int]) -> str:

@@ -29,13 +29,12 @@ from toolcrib.schema.guard import METASCHEMAS, Inspected, check_shape, inspect_s
 from toolcrib.schema.references import (
     Draft,
     References,
-    escape_pointer,
     nodes_of,
     pointer_of,
     subschemas,
 )
 from toolcrib.values.call import ValidatorInfo
-from toolcrib.values.json import JsonObject, canonical_json, json_copy
+from toolcrib.values.json import JsonObject, canonical_json, escape_pointer, json_copy
 
 # Explain why a value is invalid, using only the schema and the kind of the failure.
 #

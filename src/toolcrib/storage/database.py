@@ -100,7 +100,7 @@ _CURSORS = "toolcrib_cursors"  # in the same place: making one takes as long as 
 _LONGEST = 200  # characters of a column: PostgreSQL's indexes take some 2,700 bytes of two of them
 
 
-def open_engine(url: str, mode: int = OWNERS, folder: str = "") -> Engine:
+def open_engine(url: str, mode: int, folder: str) -> Engine:
     """Return an engine that has not connected yet. Raises SQLAlchemyError for an unusable URL.
 
     A missing SQLite file is created with `mode`, and so are its -wal and -shm files. A relative path

@@ -31,7 +31,7 @@ from toolcrib.clients.transport import is_bounded
 from toolcrib.errors import ConnectionFailed, SourceError, ToolcribError
 from toolcrib.storage import create_private, mode_of
 from toolcrib.testing.masking import MASK, masked, masked_text, masked_url, secrets_of, unspelled
-from toolcrib.values.json import Veiled
+from toolcrib.values.json import Veiled, escape_pointer
 from toolcrib.values.typed import names_wrong_types
 
 # A cassette's file: JSON that people read, review and correct.
@@ -326,7 +326,7 @@ def _differing_values(old: Any, new: Any, pointer: str) -> Iterator[tuple[str, A
         return
     if isinstance(old, dict) and isinstance(new, dict):
         for name in [*old, *(name for name in new if name not in old)]:
-            child_pointer = f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}"
+            child_pointer = f"{pointer}/{escape_pointer(name)}"
             yield from _differing_values(
                 old.get(name, _MISSING), new.get(name, _MISSING), child_pointer
             )

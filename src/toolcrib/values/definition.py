@@ -23,6 +23,7 @@ from toolcrib.values.json import (
     canonical_json,
     canonical_text,
     encodable,
+    escape_pointer,
     json_copy,
     sha256_hex,
 )
@@ -215,8 +216,7 @@ class ToolDefinition(Checked, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
     @cached_property
     def pointers(self) -> frozenset[str]:
         """The JSON Pointers of those parameters."""
-        escaped = (name.replace("~", "~0").replace("/", "~1") for name in self.properties)
-        return frozenset(f"/{name}" for name in escaped)
+        return frozenset(f"/{escape_pointer(name)}" for name in self.properties)
 
     @cached_property
     def closed(self) -> bool:

@@ -159,6 +159,11 @@ def is_whole(value: float) -> bool:
     return value.is_integer() and abs(value) <= EXACT
 
 
+def escape_pointer(token: object) -> str:
+    """Return one reference token of a JSON Pointer (RFC 6901, section 3)."""
+    return str(token).replace("~", "~0").replace("/", "~1")
+
+
 def is_finite(value: float) -> bool:
     """Return whether a number is neither NaN nor too large for a float; integers may be."""
     try:

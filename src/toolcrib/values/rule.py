@@ -25,6 +25,7 @@ from toolcrib.values.json import (
     JsonObject,
     Veiled,
     canonical_json,
+    escape_pointer,
     fresh,
     keyed_digest,
     sha256_hex,
@@ -162,7 +163,7 @@ def _arguments_without(arguments: JsonObject, names: Iterable[str]) -> str:
 
 def _closed_places(places: Iterable[str], opened: Iterable[str]) -> tuple[str, ...]:
     """Return the sorted JSON Pointers that do not lead into an open argument."""
-    heads = {"/" + name.replace("~", "~0").replace("/", "~1") for name in opened}
+    heads = {f"/{escape_pointer(name)}" for name in opened}
     closed = (place for place in places if "/" + place[1:].partition("/")[0] not in heads)
     return tuple(sorted(closed))
 

@@ -105,7 +105,7 @@ def refused(call: ToolCall, error: CallError) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
 
 
-def block_of(part: Part, index: int = 0) -> types.ContentBlock:
+def block_of(part: Part, index: int) -> types.ContentBlock:
     """Return a part as a content block. `index` names a part that has no name of its own."""
     match part:
         case str():

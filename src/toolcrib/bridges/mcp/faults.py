@@ -34,9 +34,9 @@ class RequestFault(Enum):
     UNANSWERED = "unanswered"  # the server asks what this client cannot answer
 
 
-def marked(fault: RequestFault, text: str, *, code: int = INTERNAL_ERROR) -> types.ErrorData:
+def marked(fault: RequestFault, text: str) -> types.ErrorData:
     """Return the error that reports a fault."""
-    return types.ErrorData(code=code, message=text, data={_MARK: fault.value})
+    return types.ErrorData(code=INTERNAL_ERROR, message=text, data={_MARK: fault.value})
 
 
 def mark_of(error: MCPError) -> RequestFault | None:

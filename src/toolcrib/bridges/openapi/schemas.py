@@ -19,8 +19,8 @@ from urllib.parse import unquote
 from toolcrib.bridges.openapi.document import Document, DocumentFile, Node, NoTool, RefTarget
 from toolcrib.schema.guard import MAX_DEPTH, MAX_NODES
 from toolcrib.schema.lower.tree import ANNOTATIONS, ASSERTIONS, DOCUMENT, LISTS, MAPS, SINGLES
-from toolcrib.schema.references import escape_pointer, steps_of
-from toolcrib.values.json import JsonValue
+from toolcrib.schema.references import steps_of
+from toolcrib.values.json import JsonValue, escape_pointer
 
 _KEPT_KEYWORDS = (ASSERTIONS | ANNOTATIONS) - DOCUMENT - {"discriminator"}
 _BESIDE_REF = (ANNOTATIONS | {"$ref"}) & _KEPT_KEYWORDS
@@ -113,7 +113,7 @@ class ApiSchemas:
         definitions = {name: collected[name] for name in sorted(collected)}
         return {**schema, "$defs": definitions} if definitions else schema
 
-    def name_of(self, file: DocumentFile, ref: str, *, as_part: bool = False) -> str:
+    def name_of(self, file: DocumentFile, ref: str, *, as_part: bool) -> str:
         """Return the name of a `$ref`'s target among the definitions. Raises NoTool.
 
         A target with kinds, by a discriminator with a `mapping`, is any of them. In an `allOf`

@@ -225,7 +225,7 @@ class BranchChooser:
     """
 
     def __init__(
-        self, branches: Sequence[Any], shared: Mapping[Any, Any], trial: _Trial | None = None
+        self, branches: Sequence[Any], shared: Mapping[Any, Any], trial: _Trial | None
     ) -> None:
         self._branches = [_Branch(schema, shared) for schema in branches]
         self._names = [str(number) for number in range(len(branches))]

@@ -17,11 +17,10 @@ from toolcrib.schema.references import (
     ROLES,
     References,
     Role,
-    escape_pointer,
     names_in,
     subschemas,
 )
-from toolcrib.values.json import JsonObject
+from toolcrib.values.json import JsonObject, escape_pointer
 from toolcrib.values.message import ArgumentRestorer
 
 

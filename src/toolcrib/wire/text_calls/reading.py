@@ -307,7 +307,7 @@ def keywords(cursor: Cursor, sink: Sink) -> Asking[None]:
     yield from _read_open(cursor, sink, [_OpenBracket(")", "=", "}")], "")
 
 
-def dictionary(cursor: Cursor, sink: Sink, quote: str = "") -> Asking[None]:
+def dictionary(cursor: Cursor, sink: Sink, quote: str) -> Asking[None]:
     """Pass a dictionary to `sink` as a JSON object. With `quote`, that mark encloses strings, and
     keys are bare.
 
