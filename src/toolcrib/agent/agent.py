@@ -20,7 +20,7 @@ from toolcrib.agent.handover import (
     checked_handovers,
     handover_name,
     handover_tools,
-    heirs_of,
+    targets_of,
     team_of,
 )
 from toolcrib.agent.inner import OuterRun, Runs, agent_tool, inner_run_id
@@ -455,7 +455,7 @@ class Agent:
             instructions=self.instructions,
             settings=self._run_settings,
             limits=self.limits,
-            heirs=heirs_of(self),
+            handover_targets=targets_of(self),
             missing=self._missing,
             output=self._output,
             picking=self._picking,

@@ -114,11 +114,13 @@ class Planning(Run):
             output_type = self._output_type
             answers = [] if output_type is None else output_type.calls_in(reply)
             tool_calls = [call for call in reply.tool_calls if call not in answers]
-            calls = with_one_handover(await self._hydrated(tool_calls, offer), self._speaker.heirs)
+            calls = with_one_handover(
+                await self._hydrated(tool_calls, offer), self._speaker.handover_targets
+            )
         finally:
             self._close()
         limit = limit or over_limit(
-            self._terms.limits, self._initial_state.speakers, calls, self._speaker.heirs
+            self._terms.limits, self._initial_state.speakers, calls, self._speaker.handover_targets
         )
         limit = limit or self._spending.begin_calls(calls)
         decisions = await self._runner.foreseen(calls, context)
@@ -171,8 +173,10 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
 
         Raises SourceError for one that is not here, or if the records of the run say otherwise.
         """
-        if state.speakers or self.first.heirs:
-            check_speakers(state, {name: each.heirs for name, each in self.members.items()})
+        if state.speakers or self.first.handover_targets:
+            check_speakers(
+                state, {name: each.handover_targets for name, each in self.members.items()}
+            )
         return self.members[state.speakers[-1]] if state.speakers else self.first
 
     def signed(self, state: RunState) -> RunState:
@@ -194,8 +198,10 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         """
         self.check_saved(state)
         check_state(state)
-        heirs = self.speaking_in(state).heirs
-        return self.signed(fork_of(state, point, self, heirs=heirs, begun=begun))
+        handover_targets = self.speaking_in(state).handover_targets
+        return self.signed(
+            fork_of(state, point, self, handover_targets=handover_targets, begun=begun)
+        )
 
     def signature(self, kind: str, *texts: str) -> str:
         """Sign strings as something of this kind; return "" without a key."""
@@ -206,10 +212,14 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         speaker = self.members.get(
             self.first.name if record.origin is None else record.origin.agent
         )
-        if speaker is None or record.status != "completed" or record.name not in speaker.heirs:
+        if (
+            speaker is None
+            or record.status != "completed"
+            or record.name not in speaker.handover_targets
+        ):
             return None
-        heir = speaker.heirs[record.name]
-        return HandedOver(heir, speaker.name, self.members[heir].label.version)
+        next_agent = speaker.handover_targets[record.name]
+        return HandedOver(next_agent, speaker.name, self.members[next_agent].label.version)
 
     def definition(self, name: str, by: str = "") -> ToolDefinition | None:
         """Return the first of `definitions`, if there is one."""
@@ -303,7 +313,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
             caller=caller,
             offered=_names(offered),
             settings=member.checked_settings(RunSettings.of(options)),
-            speakers=(member.name,) if self.first.heirs else (),
+            speakers=(member.name,) if self.first.handover_targets else (),
             emulated=member.runner.emulates,
         )
         return member.with_instructions(state, instructed=instructed)
@@ -343,7 +353,9 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         self.check_saved(state)
         check_state(state)
         member = self.speaking_in(state)
-        if self.first.heirs and not state.speakers and not state.turn:  # older than its handovers
+        if (
+            self.first.handover_targets and not state.speakers and not state.turn
+        ):  # older than its handovers
             state = msgspec.structs.replace(state, speakers=(self.first.name,))
         if is_tainted_here() or self.is_untrusted(state.messages):
             tally = msgspec.structs.replace(state.tally, tainted=True)
@@ -367,7 +379,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         begins: bool = True,
         resumed: bool,
     ) -> Drive:
-        """Return the function that drives a run in which `member` continues, then its heirs."""
+        """Return the function that drives a run in which `member` continues, and then others."""
         guards = () if outer is None else outer.around.scope.guards
         if state.fork is not None:
             guards = (*guards, RepeatGuard(state.fork))
@@ -399,9 +411,9 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
                     outer=outer,
                 )
                 result = await run.drive()
-                if run.heir is None:
+                if run.next_agent is None:
                     return result
-                previous, speaker, tally = speaker, self.members[run.heir], run.tally
+                previous, speaker, tally = speaker, self.members[run.next_agent], run.tally
                 runners[speaker.name] = runners[speaker.name].emulated_as(runner)
                 offered[previous.name] = result.state.offered
                 current_state = speaker.taking_over(

@@ -117,12 +117,12 @@ def fork_of(
     point: ForkPoint,
     team: KnowsTools,
     *,
-    heirs: Collection[str],
+    handover_targets: Collection[str],
     begun: Iterable[ToolInvocationRecord] = (),
 ) -> RunState:
     """Return the state in which a fork begins.
 
-    `heirs` are the tools that hand the conversation over. `begun` are calls that have begun
+    `handover_targets` are the tools that hand the conversation over. `begun` are calls that have begun
     according to the log: those that the state does not know may have happened, at any turn. Raises
     ToolcribError for a turn that does not exist, or that cannot be continued this way, and
     SourceError for a state that does not say where its turns began.
@@ -133,7 +133,7 @@ def fork_of(
     messages, reopened = _kept_messages(state, point, end_mark)
     offer_mark = next((m for m in state.marks if point.reopen and m.turn == point.turn), end_mark)
     results = last_calls_and_results(messages)[1].values() if reopened and not point.reopen else ()
-    if any(each.name in heirs and not each.is_error for each in results):
+    if any(each.name in handover_targets and not each.is_error for each in results):
         raise ToolcribError(
             f"turn {point.turn} hands the conversation over while other calls of it wait: give"
             " reopen=True, to decide all of them again"

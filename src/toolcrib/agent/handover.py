@@ -175,13 +175,13 @@ def check_resolved(team: Mapping[str, HandsOver]) -> None:
                 )
 
 
-def heirs_of(agent: HandsOver) -> dict[str, str]:
+def targets_of(agent: HandsOver) -> dict[str, str]:
     """Return the agents that an agent may hand over to, by the names of the handover tools."""
     names = (each if isinstance(each, str) else each.name for each in agent.handovers)
     return {handover_name(name): name for name in names}
 
 
-def handover_target(messages: Sequence[Message], heirs: Mapping[str, str]) -> str | None:
+def handover_target(messages: Sequence[Message], handover_targets: Mapping[str, str]) -> str | None:
     """Return the agent that the last reply has handed over to, if all its calls have results.
 
     If there are several handovers, the first successful one counts.
@@ -190,17 +190,17 @@ def handover_target(messages: Sequence[Message], heirs: Mapping[str, str]) -> st
     if not calls or any(call.id not in results for call in calls):
         return None
     succeeded = (call.name for call in calls if not results[call.id].is_error)
-    return next((heirs[name] for name in succeeded if name in heirs), None)
+    return next((handover_targets[name] for name in succeeded if name in handover_targets), None)
 
 
 def with_one_handover(
-    calls: Sequence[HydrationResult], heirs: Mapping[str, str]
+    calls: Sequence[HydrationResult], handover_targets: Mapping[str, str]
 ) -> list[HydrationResult]:
     """Return the calls of one reply, of which only the first handover can run."""
     results: list[HydrationResult] = []
     has_handed_over = False
     for call in calls:
-        hands_over = isinstance(call, Hydrated) and call.definition.name in heirs
+        hands_over = isinstance(call, Hydrated) and call.definition.name in handover_targets
         if hands_over and has_handed_over:
             error = HydrationError(Stage.RUN, ErrorCode.NOT_RUNNABLE, _SECOND_HANDOVER)
             results.append(Rejected(call.call, (error,), call.provenance, call.definition))
@@ -214,13 +214,13 @@ def over_limit(
     limits: Limits,
     speakers: Sequence[str],
     calls: Iterable[HydrationResult],
-    heirs: Mapping[str, str],
+    handover_targets: Mapping[str, str],
 ) -> str | None:
     """Return the limit that keeps a run from one more handover, if these calls have one."""
     if limits.handovers is None or len(speakers) <= limits.handovers:
         return None
     has_handover = any(
-        isinstance(call, Hydrated) and call.definition.name in heirs for call in calls
+        isinstance(call, Hydrated) and call.definition.name in handover_targets for call in calls
     )
     return "handovers" if has_handover else None
 
@@ -247,8 +247,8 @@ def check_speakers(state: RunState, team: Mapping[str, Mapping[str, str]]) -> No
     """Raise SourceError if the speakers of a saved run contradict the team or the run's records.
 
     Each speaker must have been handed over to by the one before, and the last must have asked for
-    what waits. `team` maps each agent to its heirs, the first agent first. If no speaker is named,
-    the first agent has spoken alone, whatever its name was then.
+    what waits. `team` maps each agent to its handover targets, the first agent first. If no speaker is
+    named, the first agent has spoken alone, whatever its name was then.
     """
     speakers = state.speakers
     for name in speakers:
@@ -257,7 +257,9 @@ def check_speakers(state: RunState, team: Mapping[str, Mapping[str, str]]) -> No
                 f"the run was handed over to '{name}', but this agent does not lead to it; it leads"
                 f" to: {', '.join(team)}"
             )
-    tools = {tool: name for heirs in team.values() for tool, name in heirs.items()}
+    tools = {
+        tool: name for handover_targets in team.values() for tool, name in handover_targets.items()
+    }
     handovers = [
         each for each in state.records if each.status == "completed" and each.name in tools
     ]

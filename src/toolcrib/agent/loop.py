@@ -204,7 +204,7 @@ class Run:
         self._settings = speaker.settings_for(state)
         self._instruct = speaker.instructions_for(state, terms.deps)
         self._toolbox = Toolbox.of(runner.catalog, state.offered)
-        self.heir: str | None = None
+        self.next_agent: str | None = None
         self._answer: str | None = None  # if it is typed, in the terms of its type
         self._output: Any = None
         self._corrections = state.corrections
@@ -216,7 +216,7 @@ class Run:
         self._marks = list(state.marks)
         self._instructions = state.instructions
         self._caller = state.caller
-        # An heir continues this tally. A saved state may be resumed again, so it is copied.
+        # The next agent continues this tally. A saved state may be resumed again, so it is copied.
         self.tally = terms.tally or state.tally.copied()
         self.tally.started = time.monotonic() - state.elapsed
         self._steps: StepRunner | None = None
@@ -276,7 +276,7 @@ class Run:
         )
 
     async def drive(self) -> RunResult:
-        """Return the result; if `heir` is set, the run is not over: that agent continues it.
+        """Return the result; if `next_agent` is set, the run is not over: that agent continues it.
 
         Raises the provider's failure, with `.state`, and CancelledError.
         """
@@ -290,8 +290,8 @@ class Run:
             await self._write_run("running")
             end = await self._outcome()
             status, limit = end
-            await self._write_run(status if self.heir is None else "handed_over", limit)
-            if self.heir is not None:
+            await self._write_run(status if self.next_agent is None else "handed_over", limit)
+            if self.next_agent is not None:
                 self._check_cancelled()
         except Exception as error:
             try:
@@ -301,7 +301,7 @@ class Run:
                 self._fail(error)
             raise
         except BaseException as raised:  # KeyboardInterrupt, or the event loop is gone
-            if raised.__cause__ is not None or self.heir is not None:
+            if raised.__cause__ is not None or self.next_agent is not None:
                 end = None  # a sink failed, too: not all sinks got that end
             self._end(*(end or ("cancelled", None)))  # an end that was written is kept
             continues_elsewhere = getattr(self._steps, "stopping", False)  # in another process
@@ -315,7 +315,7 @@ class Run:
             raise
         finally:
             self._close()
-        return self._end(*end) if self.heir is None else self._result(*end, self._state())
+        return self._end(*end) if self.next_agent is None else self._result(*end, self._state())
 
     def _begin(self) -> None:
         """Taint the outer runs if this run is tainted, and open its view of the conversation."""
@@ -531,12 +531,12 @@ class Run:
 
         Results of ended background calls are reported before that, and before a request.
         """
-        heir = None if self._waiting else self._heir()
-        await self._collect_results("all" if self._waiting or heir else "none")
-        if heir is not None:
+        next_agent = None if self._waiting else self._handover_target()
+        await self._collect_results("all" if self._waiting or next_agent else "none")
+        if next_agent is not None:
             self._check_cancelled()
-            self.heir = heir
-        return bool(self._waiting) or heir is not None
+            self.next_agent = next_agent
+        return bool(self._waiting) or next_agent is not None
 
     async def _collect_results(self, awaited: Awaited) -> None:
         try:
@@ -565,11 +565,11 @@ class Run:
         )
         self._marks.append(mark)
 
-    def _heir(self) -> str | None:
+    def _handover_target(self) -> str | None:
         """Return the agent that continues from here, if it was handed over to."""
         return (
-            handover_target(self._history.messages, self._speaker.heirs)
-            if self._speaker.heirs
+            handover_target(self._history.messages, self._speaker.handover_targets)
+            if self._speaker.handover_targets
             else None
         )
 
@@ -755,7 +755,7 @@ class Run:
         if saved is not None:
             check_as_asked(saved, calls)
             check_answers(saved, self._approval_answers)
-        calls = with_one_handover(calls, self._speaker.heirs)
+        calls = with_one_handover(calls, self._speaker.handover_targets)
         scope = self._origins.scope(self._scope, self._history.messages, self._toolbox)
         repetition_limit = (
             None if replays(self._steps) else self._repetition_limit(tool_calls, calls, saved)
@@ -792,8 +792,8 @@ class Run:
         Calls of a saved state, which were asked about, are not limited for repetition.
         """
         limit = None if saved else self._made_calls.limit(self._history.messages, tool_calls)
-        limits, heirs = self._terms.limits, self._speaker.heirs
-        return limit or over_limit(limits, self._initial_state.speakers, calls, heirs)
+        limits, handover_targets = self._terms.limits, self._speaker.handover_targets
+        return limit or over_limit(limits, self._initial_state.speakers, calls, handover_targets)
 
     async def _store_choice(self, steps: StepRunner) -> None:
         """Store the reasons why tools are offered, as a step.
@@ -885,7 +885,7 @@ class Run:
             call.record.id: call.suspended for call in self._waiting if call.suspended is not None
         }
         arguments = self._restored.arguments_of(self._history.unanswered())
-        heir = self._heir()
+        next_agent = self._handover_target()
         return RunState(
             run_id=self._run_id,
             turn=self._spending.turn,
@@ -907,7 +907,7 @@ class Run:
             settings=self._initial_state.settings,
             marks=tuple(self._marks),
             fork=self._initial_state.fork,
-            speakers=(*self._initial_state.speakers, *([] if heir is None else [heir])),
+            speakers=(*self._initial_state.speakers, *([] if next_agent is None else [next_agent])),
             emulated=self._initial_state.emulated
             or self._runner.emulates
             or any(record.emulated for record in self._records),

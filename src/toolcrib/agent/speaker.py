@@ -57,8 +57,8 @@ class AgentLabel(msgspec.Struct, frozen=True):
 class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
     """Holds what one agent brings to a run.
 
-    `runner` has all of its tools: its own, the search for them, and those that hand over to its
-    `heirs` (a map from these tools to agents). `settings` are its model settings, which a run may
+    `runner` has all of its tools: its own, the search for them, and those that hand over
+    (`handover_targets` maps these to agents). `settings` are its model settings, which a run may
     override; `missing` names the capabilities that each run has to be given.
     """
 
@@ -70,7 +70,7 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
     instructions: Instructions
     settings: RunSettings
     limits: Limits
-    heirs: Mapping[str, str]
+    handover_targets: Mapping[str, str]
     missing: str
     output: OutputType | None
     picking: AgentPicking | None
