@@ -30,7 +30,7 @@ from toolcrib.chat.doors import (
     OfRun,
     refusal,
 )
-from toolcrib.chat.lasting import DurableRuns, LastingRuns
+from toolcrib.chat.durable_turns import DurableRuns, DurableTurns
 from toolcrib.chat.live import CallKeeper, LiveThreads
 from toolcrib.chat.threads import NOT_IN_TITLES, ThreadStore
 from toolcrib.chat.view import (
@@ -235,9 +235,11 @@ def chat_app(
             "chat_app: may_approve= cannot be used with durable=, where each caller may approve "
             "their own calls"
         )
-    lasting = None if durable is None else LastingRuns(durable, agent.name or "chat")
+    durable_turns = None if durable is None else DurableTurns(durable, agent.name or "chat")
     carried_agent = agent.replace(tools=runner)
-    live = LiveThreads(carried_agent, thread_store, keeper, limited=doors.limited, lasting=lasting)
+    live = LiveThreads(
+        carried_agent, thread_store, keeper, limited=doors.limited, durable_turns=durable_turns
+    )
     rules = [member.runner.rules for member in carried_agent.team.members.values()]
     rule_stores = {id(member): member for member in rules if member is not None}
     chat = _Chat(live, thread_store, doors, [*rule_stores.values()])

@@ -60,7 +60,7 @@ class DurableRuns(Protocol):
     async def show(self, run_id: str) -> Any: ...
 
 
-class LastingRun:
+class DurableTurn:
     """Follows a durable run as a `RunStream` is followed: its events, once, with `Done` last.
 
     Call `begin` first: it awaits `start`, which begins the run, or answers it. What was reported up
@@ -157,7 +157,7 @@ def _reported_ids(reported_state: RunState | None) -> set[str | None]:
     }
 
 
-class LastingRuns:
+class DurableTurns:
     """Makes followers for the runs of turns.
 
     `agent` is the agent's name among the durable ones.
@@ -167,7 +167,9 @@ class LastingRuns:
         self._runs = runs
         self._agent = agent
 
-    def begun(self, session: Session[Agent], turn_id: str, text: str, caller: Caller) -> LastingRun:
+    def begun(
+        self, session: Session[Agent], turn_id: str, text: str, caller: Caller
+    ) -> DurableTurn:
         """Return a run that has not begun."""
         run_id, history, speaker = _run_id_of(turn_id), session.messages, session.speaker
 
@@ -176,11 +178,11 @@ class LastingRuns:
                 self._agent, text, caller=caller, history=history, run_id=run_id, speaker=speaker
             )
 
-        return LastingRun(self._runs, session, run_id, start=lambda: asked_again(start))
+        return DurableTurn(self._runs, session, run_id, start=lambda: asked_again(start))
 
     def answered(
         self, session: Session[Agent], state: RunState, request_id: str, answer: Answer
-    ) -> LastingRun:
+    ) -> DurableTurn:
         """Return a run that is about to be answered.
 
         If somebody else's answer came first, that one counts.
@@ -190,14 +192,14 @@ class LastingRuns:
             with suppress(ApprovalError):
                 await asked_again(lambda: self._runs.answer(request_id, answer))
 
-        return LastingRun(
+        return DurableTurn(
             self._runs, session, state.run_id, start=send_answer, reported_state=state
         )
 
-    def followed(self, session: Session[Agent], turn: StoredTurn) -> LastingRun:
+    def followed(self, session: Session[Agent], turn: StoredTurn) -> DurableTurn:
         """Return the run of a known turn, to follow from the beginning or from where it waits."""
         waiting_state = RunState.from_json(turn.state) if turn.status == "waiting" else None
-        return LastingRun(self._runs, session, _run_id_of(turn.id), reported_state=waiting_state)
+        return DurableTurn(self._runs, session, _run_id_of(turn.id), reported_state=waiting_state)
 
     async def has_gone_on(self, turn: StoredTurn) -> bool:
         """Return whether there is something to follow.
