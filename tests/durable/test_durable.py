@@ -738,7 +738,7 @@ async def test_who_watches_reads_what_is_told_once(
         return found
 
     monkeypatch.setattr(engine.Engine, "_steps", counted)
-    monkeypatch.setattr("toolcrib.durable.agents._LOOK", 0.02)
+    monkeypatch.setattr("toolcrib.durable.agents._LOOK_SECONDS", 0.02)
     said = [call("look", what=str(at)) for at in range(turns)]
     agents = {"desk": desk(tmp_path, turns=(*said, "Over."), limits=Limits(turns=99))}
     async with DurableAgents(url, agents) as worker:

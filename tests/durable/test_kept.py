@@ -24,7 +24,7 @@ from durable.till import RUNS, PaidTill, Till, paying, till
 from toolcrib import Agent, Limits, RunResult
 from toolcrib.audit import AuditLog
 from toolcrib.durable import DurableAgents, engine
-from toolcrib.durable.engine import Engine, Segment, Standing, StoredStep
+from toolcrib.durable.engine import Engine, Ownership, Segment, StoredStep
 from toolcrib.durable.store import RunStore, StoredRun
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.storage import UnreachableError
@@ -347,16 +347,16 @@ async def test_no_step_begins_while_a_kept_one_is_read() -> None:
     """One that the run has come to while it was looked whether it goes on, too."""
     looks, happened = asyncio.Event(), []
 
-    async def look() -> Standing:
+    async def look() -> Ownership:
         happened.append("looks")
         await looks.wait()
-        return "goes on"
+        return "owned"
 
     segment = Segment(("run", 0), "fence", 0, lambda *_: "", look)
     segment.set_stored({}, [2])
     checked = asyncio.create_task(segment.check())
     await asyncio.sleep(0.01)
-    with segment.come_to(2):
+    with segment.at_step(2):
         looks.set()
         await asyncio.sleep(0.05)
         assert not checked.done()
@@ -400,7 +400,7 @@ async def test_a_worker_that_works_again_does_no_more_of_what_it_has_left(
         await client.start("till", "Pay.", run_id=run_id)
         await slow.wait()
         if dead:  # another worker takes it for that, and has its segment done again
-            await client._engine.take_over([client._worker])
+            await client._engine.recover([client._worker])
             await client.result(run_id)
         else:
             assert not await client.stop(0)
@@ -478,7 +478,7 @@ async def test_a_segment_that_was_taken_over_before_it_began_is_not_begun(
     async with paying(url, tmp_path) as client:
         await client.start("till", "Pay.", run_id=run_id)
         await tries.wait()
-        await client._engine.take_over([client._worker])
+        await client._engine.recover([client._worker])
         while not fences:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         again.set()

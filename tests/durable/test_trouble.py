@@ -273,8 +273,8 @@ async def test_a_commit_whose_answer_is_lost_is_known_to_have_happened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever was committed: a call that began is not taken for one that began elsewhere."""
-    monkeypatch.setattr("toolcrib.durable.engine._LOOK", 0.01)
-    monkeypatch.setattr("toolcrib.durable.agents._LOOK", 0.01)
+    monkeypatch.setattr("toolcrib.durable.engine._LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("toolcrib.durable.agents._LOOK_SECONDS", 0.01)
     which, seen = 0, 7
     while seen > which:
         which += 1 if WHOLE else 7

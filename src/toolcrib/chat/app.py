@@ -30,7 +30,7 @@ from toolcrib.chat.doors import (
     OfRun,
     refusal,
 )
-from toolcrib.chat.durable_turns import DurableRuns, DurableTurns
+from toolcrib.chat.durable_streams import DurableRuns, DurableStreams
 from toolcrib.chat.live import CallKeeper, LiveThreads
 from toolcrib.chat.threads import NOT_IN_TITLES, ThreadStore
 from toolcrib.chat.view import (
@@ -235,10 +235,10 @@ def chat_app(
             "chat_app: may_approve= cannot be used with durable=, where each caller may approve "
             "their own calls"
         )
-    durable_turns = None if durable is None else DurableTurns(durable, agent.name or "chat")
+    durable_streams = None if durable is None else DurableStreams(durable, agent.name or "chat")
     carried_agent = agent.replace(tools=runner)
     live = LiveThreads(
-        carried_agent, thread_store, keeper, limited=doors.limited, durable_turns=durable_turns
+        carried_agent, thread_store, keeper, limited=doors.limited, durable_streams=durable_streams
     )
     rules = [member.runner.rules for member in carried_agent.team.members.values()]
     rule_stores = {id(member): member for member in rules if member is not None}

@@ -30,7 +30,7 @@ import msgspec
 from toolcrib.agent import Agent, RunStream, Session
 from toolcrib.agent.history import call_ids, final_results
 from toolcrib.chat.doors import ChatError, check_answer, too_many_runs
-from toolcrib.chat.durable_turns import DurableTurn, DurableTurns
+from toolcrib.chat.durable_streams import DurableStream, DurableStreams
 from toolcrib.chat.threads import (
     BUSY,
     LEASE,
@@ -71,7 +71,7 @@ from toolcrib.values.run import (
 )
 
 _log = logging.getLogger("toolcrib.chat")
-Carried: TypeAlias = RunStream | DurableTurn
+Carried: TypeAlias = RunStream | DurableStream
 T = TypeVar("T")
 _MOST_WAITING = 2_000  # operations that a watcher may be behind
 _LOOK = 1.0  # seconds between looks at a thread whose run another process carries
@@ -196,7 +196,7 @@ class LiveThreads:
     """Runs an agent for the threads of a store, and tells the watchers.
 
     `agent` is one whose calls a `CallKeeper` of that store stores. Callers are `limited` if they
-    may approve only some questions. With `durable_turns`, durable runs do the work.
+    may approve only some questions. With `durable_streams`, durable runs do the work.
     """
 
     def __init__(
@@ -206,9 +206,9 @@ class LiveThreads:
         keeper: CallKeeper,
         *,
         limited: bool,
-        durable_turns: DurableTurns | None,
+        durable_streams: DurableStreams | None,
     ) -> None:
-        self._durable_turns = durable_turns
+        self._durable_streams = durable_streams
         # turns that are about to be followed here, or deleted
         self._claimed_turns: set[str] = set()
         self._requested_runs: list[tuple[str, str]] = []  # owner and thread of each requested run
@@ -284,7 +284,7 @@ class LiveThreads:
         try:
             await self._start(stored, turn, view, self._new_run(turn.id, text, caller))
         except Exception as error:  # for example a conversation saved with another key
-            if self._durable_turns is not None and await self._durable_turns.has_gone_on(turn):
+            if self._durable_streams is not None and await self._durable_streams.has_gone_on(turn):
                 return turn.id  # not confirmed: it is followed when the thread is loaded
             note = str(error) if isinstance(error, ToolcribError) else "The run could not begin."
             view.turn |= {"status": "failed", "note": note}
@@ -379,8 +379,8 @@ class LiveThreads:
         self._claimed_turns |= waiting_ids
         try:
             for turn_id in waiting_ids:
-                if self._durable_turns is not None:
-                    await self._durable_turns.cancel(turn_id)
+                if self._durable_streams is not None:
+                    await self._durable_streams.cancel(turn_id)
             if not await _unless_busy(self._store.delete(thread_id, owner, waiting_ids)):
                 raise _no_thread()
         finally:
@@ -403,33 +403,33 @@ class LiveThreads:
                 with contextlib.suppress(ToolcribError):
                     await live.stream.cancel()
         while tasks := [task for task in self._tasks if not task.done()]:  # one may begin another
-            for task in tasks if self._durable_turns is not None else ():
+            for task in tasks if self._durable_streams is not None else ():
                 task.cancel()
             await asyncio.wait(tasks)
 
     def _new_run(self, turn_id: str, text: str, caller: Caller) -> Callable[[Session], Carried]:
-        durable_turns = self._durable_turns
-        if durable_turns is None:
+        durable_streams = self._durable_streams
+        if durable_streams is None:
             return lambda session: session.stream(text, caller=caller)
-        return lambda session: durable_turns.begun(session, turn_id, text, caller)
+        return lambda session: durable_streams.begun(session, turn_id, text, caller)
 
     def _answered_run(
         self, state: RunState, approval_id: str, answer: Answer
     ) -> Callable[[Session], Carried]:
-        durable_turns = self._durable_turns
-        if durable_turns is None:
+        durable_streams = self._durable_streams
+        if durable_streams is None:
             return lambda session: session.resume_stream(state, {approval_id: answer})
-        return lambda session: durable_turns.answered(session, state, approval_id, answer)
+        return lambda session: durable_streams.answered(session, state, approval_id, answer)
 
     async def _is_followed(self, stored: StoredThread, turn: StoredTurn) -> bool:
         """Follow the durable run of a turn if nobody does here; return whether it is now followed.
 
         It was begun by a process that is gone, or was answered elsewhere.
         """
-        durable_turns = self._durable_turns
-        if durable_turns is None or self._is_carried(stored.id, turn.id):
+        durable_streams = self._durable_streams
+        if durable_streams is None or self._is_carried(stored.id, turn.id):
             return False
-        if not await durable_turns.has_gone_on(turn):
+        if not await durable_streams.has_gone_on(turn):
             return False
         view = self._view_of(turn.view)
         if turn.status == "waiting":
@@ -455,7 +455,7 @@ class LiveThreads:
         if current is None or not current.runs(turn) or self._is_carried(stored.id, turn.id):
             return False
         await self._start(
-            current, turn, view, lambda session: durable_turns.followed(session, turn)
+            current, turn, view, lambda session: durable_streams.followed(session, turn)
         )
         return True
 
@@ -472,7 +472,7 @@ class LiveThreads:
         live.view, live.stream = view, stream
         live.put(view.snapshot())
         live.renew(stored)  # other processes may have run turns since the last look
-        if isinstance(stream, DurableTurn):
+        if isinstance(stream, DurableStream):
             try:
                 await stream.begin()
             except BaseException:
@@ -499,7 +499,7 @@ class LiveThreads:
                 ended_view, changes = view.ended(result)
                 await self._store_end(live, turn, ended_view, session, result)
             except Exception as error:  # noqa: BLE001  whatever it is, the turn ends
-                if isinstance(stream, DurableTurn) and isinstance(error, UnreachableError):
+                if isinstance(stream, DurableStream) and isinstance(error, UnreachableError):
                     _log.warning(
                         "the database is not available, so a run is not followed for now: %s", error
                     )
@@ -563,7 +563,7 @@ class LiveThreads:
         try:
             if isinstance(event, RunStarted):
                 await self._keeper.begin(event.run_id, turn.id)
-            if self._durable_turns is not None and isinstance(event, ToolCallFinished):
+            if self._durable_streams is not None and isinstance(event, ToolCallFinished):
                 await self._keeper.keep(event.record)  # its worker may be another process
             if isinstance(event, _STORED_EVENTS):
                 await self._store.show(turn, view.snapshot())
@@ -605,7 +605,7 @@ class LiveThreads:
                 _log.warning("the end of a turn could not be saved: %s", error)
                 await asyncio.sleep(2**attempt / 10)
                 continue
-            if not is_stored and self._durable_turns is None:
+            if not is_stored and self._durable_streams is None:
                 _log.warning("another process has ended or continued a turn in the meantime")
             return
 

@@ -39,15 +39,15 @@ from toolcrib.approvals import answer_later
 from toolcrib.audit import AuditEntry, AuditFilter, AuditLog
 from toolcrib.closing import Closing, close_all
 from toolcrib.durable.engine import (
-    AWAY,
+    UNAVAILABLE,
     DurableSteps,
     Engine,
+    Ownership,
     Segment,
-    Standing,
     StoredStep,
+    block_forever,
     finish,
     run_with_retries,
-    stand_still,
 )
 from toolcrib.durable.store import (
     STATUSES,
@@ -94,7 +94,7 @@ from toolcrib.values.step import ReplyStep
 from toolcrib.values.typed import check_type, explains_wrong_types, names_parameters
 
 T = TypeVar("T")
-_LOOK = 0.2  # seconds between two looks at the store
+_LOOK_SECONDS = 0.2  # seconds between two looks at the store
 _BEAT = 2.0  # seconds between two heartbeats of a worker
 _LEAST_LEASE = 3 * _BEAT
 LEASE = 30.0
@@ -270,7 +270,7 @@ class DurableAgents(Closing):
         SourceError for one that was changed, if its agent is here.
         """
         while (await self._store.place(run_id)).under_way:  # noqa: ASYNC110  others write it
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_LOOK_SECONDS)
         run = await self._store.run(run_id)
         if run.status in UNDER_WAY:  # somebody has answered in the meantime
             return await self.result(run_id)
@@ -310,7 +310,7 @@ class DurableAgents(Closing):
             reported_up_to = reported_up_to if first_segment == place.segment else 0
             first_segment = place.segment
             if place.under_way:
-                await asyncio.sleep(_LOOK)
+                await asyncio.sleep(_LOOK_SECONDS)
             else:
                 run = await self._run_at(run_id, place)
         result = await self._result(run)
@@ -398,7 +398,7 @@ class DurableAgents(Closing):
                 raise ToolcribError(
                     f"run {run_id} cannot be resumed yet: its worker may still be running it"
                 )
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_LOOK_SECONDS)
         run = await self.show(run_id)
         if run.status not in _RESUMABLE or not await self._store.requeue(run):
             raise ToolcribError(f"run {run_id} cannot be resumed: it is {run.status}")
@@ -511,7 +511,7 @@ class DurableAgents(Closing):
         try:
             await self._store.retire(self._worker)
         except UnreachableError as error:  # others notice when its lease has expired
-            _log.warning(AWAY, error)
+            _log.warning(UNAVAILABLE, error)
 
     @property
     def _active(self) -> int:
@@ -533,34 +533,34 @@ class DurableAgents(Closing):
         while True:
             try:
                 for agent, run_id, segment in await self._store.queued(self._agents):
-                    await self._engine.give(agent, run_id, segment)
-                    await self._store.note_given(run_id, segment, self._worker)
+                    await self._engine.enqueue(agent, run_id, segment)
+                    await self._store.mark_enqueued(run_id, segment, self._worker)
                 await self._stop_cancelled()
                 if time.monotonic() - beat >= _BEAT:
                     beat = time.monotonic()
                     await self._look_after_others()
             except Exception as error:  # noqa: BLE001  the database may be back soon
-                _log.warning(AWAY, error)
-            await asyncio.sleep(_LOOK)
+                _log.warning(UNAVAILABLE, error)
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def _look_after_others(self) -> None:
         await self._store.beat(self._worker, this_process())
         await self._store.queue_expired()
         lease = max(self._lease, _LEAST_LEASE)
-        claimants = await self._engine.claimants()
-        dead = await self._store.dead(self._worker, lease, has_ended, claimants)
+        owners = await self._engine.owners()
+        dead = await self._store.dead(self._worker, lease, has_ended, owners)
         if dead:
-            await self._engine.take_over(dead)
+            await self._engine.recover(dead)
         for worker in dead:
             await self._store.leave(worker)
 
     async def _stop_cancelled(self) -> None:
         segments = list(self._segments)
         if segments:
-            standings = await self._store.standings({each.fence: each.key for each in segments})
+            ownerships = await self._store.ownerships({each.fence: each.key for each in segments})
             for segment in self._segments.intersection(segments):  # those that have not ended since
                 if not (segment.unreplayed and self._steps.stops):  # others take up what is left
-                    segment.end(standings[segment.fence])
+                    segment.end(ownerships[segment.fence])
 
     async def _work(self, worker: str, slots: asyncio.Semaphore, run_id: str, number: int) -> bool:
         async with slots:
@@ -599,14 +599,14 @@ class DurableAgents(Closing):
     async def _wait_if_stopped(self, worker: str) -> None:
         """Block if this worker has stopped, even if the process works again as another worker."""
         if self._steps.stops or worker != self._worker:
-            await stand_still()
+            await block_forever()
 
     def _segment(self, run: StoredRun, fence: str) -> Segment:
         key = (run.id, run.segment)
 
-        async def look() -> Standing:
-            standings = await run_with_retries(partial(self._store.standings, {fence: key}))
-            return standings[fence]
+        async def look() -> Ownership:
+            ownerships = await run_with_retries(partial(self._store.ownerships, {fence: key}))
+            return ownerships[fence]
 
         return Segment(key, fence, run.began, self._sign(run.agent), look)
 
@@ -638,7 +638,7 @@ class DurableAgents(Closing):
             segment.check_end(result.status)
         except Exception as error:  # noqa: BLE001  whatever ends a run is stored
             if self._steps.stopping and not segment.cut:
-                await stand_still()
+                await block_forever()
             _log.error("run %s of agent '%s' failed", run.id, run.agent, exc_info=error)
             detail = f": {error}" if isinstance(error, ToolcribError) else ""
             reason = f"{type(error).__name__}{detail}"

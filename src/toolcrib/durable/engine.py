@@ -56,7 +56,7 @@ Work = Callable[[str, int], Awaitable[bool]]
 Returns whether nobody has to continue the segment.
 """
 
-Standing: TypeAlias = Literal["goes on", "cancelled", "lost"]
+Ownership: TypeAlias = Literal["owned", "cancelled", "lost"]
 """Whether a worker may continue a segment.
 
 `lost` says that another worker has it, or that another segment of the run has begun.
@@ -67,12 +67,12 @@ _APPLICATION = "toolcrib"
 # The version of the step protocol, not of the application: a new release of an application
 # continues the segments of the old one.
 _VERSION = "1"
-_POLL = 0.1  # seconds between two looks at the queue
-_LOOK = 0.2  # seconds between two tries to use an unreachable database
-_MOMENT = 0.005  # seconds between two looks at steps that are being read
+_POLL_SECONDS = 0.1  # seconds between two looks at the queue
+_LOOK_SECONDS = 0.2  # seconds between two tries to use an unreachable database
+_MOMENT_SECONDS = 0.005  # seconds between two looks at steps that are being read
 PATIENCE = 30.0
 """Seconds in which a database may be away, or full, before a run fails that has to write there."""
-AWAY = "a store that durable runs need cannot be used: %s"
+UNAVAILABLE = "a store that durable runs need cannot be used: %s"
 _CHANGED = (
     "in this version of the program. The program was changed in a way that this run cannot "
     "follow: resume it with the earlier version"
@@ -188,12 +188,12 @@ class Segment:
         fence: str,
         began: int,
         sign: Callable[..., str],
-        look: Callable[[], Awaitable[Standing]],
+        look: Callable[[], Awaitable[Ownership]],
     ) -> None:
         self.key, self.fence = key, fence
         self.earlier: Mapping[int, StoredStep] = {}
         self.unreplayed: set[int] = set()
-        self.stop_reason: Standing | None = None
+        self.stop_reason: Ownership | None = None
         self.cut = False
         self.active = 0
         self.result: RunResult | None = None
@@ -241,7 +241,7 @@ class Segment:
         self.stop_reason, self._task, self.cut = "lost", None, False
 
     @contextlib.contextmanager
-    def come_to(self, at: int) -> Iterator[None]:
+    def at_step(self, at: int) -> Iterator[None]:
         """Note that the run has reached a step, and when it has left it."""
         self._reached = at
         if at in self.unreplayed:
@@ -251,13 +251,13 @@ class Segment:
         finally:
             self._being_read.discard(at)
 
-    def end(self, standing: Standing) -> None:
+    def end(self, ownership: Ownership) -> None:
         """Stop it, unless it may continue or is already stopping.
 
         A cancelled segment first takes up what is stored, unless it makes no progress.
         """
-        if standing == "lost" or (self.stop_reason is None and standing == "cancelled"):
-            self.stop_reason = standing
+        if ownership == "lost" or (self.stop_reason is None and ownership == "cancelled"):
+            self.stop_reason = ownership
         if self._task is None or self.stop_reason is None:
             return
         may_stop = not self.unreplayed or time.monotonic() - self._progress_at > PATIENCE
@@ -271,14 +271,14 @@ class Segment:
         It may begin if the segment still belongs to this worker, and all stored steps that the run
         has reached are taken up.
         """
-        standing: Standing | None = None
-        while standing is None or self._being_read:
+        ownership: Ownership | None = None
+        while ownership is None or self._being_read:
             while self._being_read:  # noqa: ASYNC110  threads of the engine do
-                await asyncio.sleep(_MOMENT)
-            standing = self.stop_reason or await self._look()  # they may have begun to read since
-        self.end(standing)
+                await asyncio.sleep(_MOMENT_SECONDS)
+            ownership = self.stop_reason or await self._look()  # they may have begun to read since
+        self.end(ownership)
         if self.stop_reason is not None:
-            await stand_still()
+            await block_forever()
         self._is_replaying = False
 
     def signed_json(self, at: int, name: str, text: bytes) -> StepJson:
@@ -359,8 +359,8 @@ async def run_with_retries(
             is_away = isinstance(error, UnreachableError)
             if gives_up is not None and (not is_away or gives_up()):
                 raise
-            _log.warning(AWAY, error)
-            await asyncio.sleep(_LOOK)
+            _log.warning(UNAVAILABLE, error)
+            await asyncio.sleep(_LOOK_SECONDS)
 
 
 class DurableSteps:
@@ -411,7 +411,7 @@ class DurableSteps:
         reserved = dbos().DBOS.reserve_step()  # before any await: steps have an order
         at = reserved.step_id
         if self.stops:
-            await stand_still()
+            await block_forever()
         results: list[T] = []
 
         async def step() -> StepJson:
@@ -425,10 +425,10 @@ class DurableSteps:
                 raise _NotStored(raised) from None
             # a segment that has been cut off must end
             if segment.stop_reason == "lost" and not segment.cut:
-                await stand_still()
+                await block_forever()
             return segment.signed_json(at, name, msgspec.json.encode(results[0]))
 
-        with segment.come_to(at):
+        with segment.at_step(at):
             stored = await self._stored(segment, reserved.run_async({"name": name}, step))
             if results:
                 return results[0]
@@ -442,7 +442,7 @@ class DurableSteps:
         try:
             await segment.check()
             if self.stops:
-                await stand_still()
+                await block_forever()
         finally:
             segment.active += 1
 
@@ -464,7 +464,7 @@ class DurableSteps:
         finally:
             segment.active -= 1
         if self.stopping:
-            await stand_still()
+            await block_forever()
         if isinstance(failure, database.sqlalchemy().exc.SQLAlchemyError):
             failure = database.failed_by(failure)
         if isinstance(failure, dbos().error.DBOSUnexpectedStepError):
@@ -485,7 +485,7 @@ async def _outside(work: Callable[[], Awaitable[T]]) -> T:
 _blocked: set[asyncio.Future[None]] = set()  # keeps waiting tasks from being collected
 
 
-async def stand_still() -> None:
+async def block_forever() -> None:
     """Wait until the event loop ends, because another process continues the run."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     _blocked.add(future)
@@ -549,7 +549,7 @@ class Engine(Closing):
         self._launch(worker)
         for queue in self._queues:
             await library.DBOS.register_queue_async(
-                queue, polling_interval_sec=_POLL, on_conflict="always_update"
+                queue, polling_interval_sec=_POLL_SECONDS, on_conflict="always_update"
             )
 
     def _launch(self, worker: str) -> None:
@@ -564,7 +564,7 @@ class Engine(Closing):
                 "serializer": JsonSerializer(),
                 "use_listen_notify": False,
                 # its thread has nothing to listen to, but is waited for when the engine stops
-                "notification_listener_polling_interval_sec": _POLL,
+                "notification_listener_polling_interval_sec": _POLL_SECONDS,
                 "log_level": "ERROR",
             }
         )
@@ -603,7 +603,7 @@ class Engine(Closing):
 
         system.start_queued_workflows = within_slots
 
-    async def give(self, agent: str, run_id: str, segment: int) -> None:
+    async def enqueue(self, agent: str, run_id: str, segment: int) -> None:
         """Put a segment into its agent's queue, once, however often this is called."""
         options = {
             "workflow_name": _WORKFLOW,
@@ -623,13 +623,13 @@ class Engine(Closing):
             ask_owner = library._dbos._get_dbos_instance()._sys_db.get_workflow_owner  # noqa: SLF001
             owner = await asyncio.to_thread(ask_owner, f"{run_id}:{segment}")
         except library.error.DBOSException:
-            await stand_still()
+            await block_forever()
             raise
         except database.sqlalchemy().exc.SQLAlchemyError as error:
             raise database.failed_by(error) from None
         return context is None or context.owner_xid in (None, owner)
 
-    async def claimants(self) -> set[str]:
+    async def owners(self) -> set[str]:
         """Return the workers that have begun segments, or have taken them from a queue."""
         list_workflows = dbos().DBOS.list_workflows_async
         workflows = await list_workflows(
@@ -637,7 +637,7 @@ class Engine(Closing):
         )
         return {each.executor_id for each in workflows if each.executor_id is not None}
 
-    async def take_over(self, workers: Iterable[str]) -> None:
+    async def recover(self, workers: Iterable[str]) -> None:
         """Requeue the segments that these workers have begun and will not end."""
         recover = dbos().DBOS._recover_pending_workflows  # noqa: SLF001  DBOS has no public one
         await asyncio.to_thread(recover, list(workers))
@@ -757,11 +757,11 @@ def engine_of(url: sqlalchemy.URL) -> sqlalchemy.Engine:
         return sql_engine
     sql_engine = sa.create_engine(url, **options, connect_args={"timeout": database.PATIENCE})
     sa.event.listen(sql_engine, "connect", _set_pragmas)
-    sa.event.listen(sql_engine, "handle_error", _away, retval=True)
+    sa.event.listen(sql_engine, "handle_error", _unavailable, retval=True)
     return sql_engine
 
 
-class _AwayError(UnreachableError):
+class _UnavailableError(UnreachableError):
     """A SQLite file that cannot be used for now, for example on a full disk.
 
     Of SQLite's errors, DBOS retries only those that say "locked" in `orig`. Tests check that it
@@ -771,12 +771,12 @@ class _AwayError(UnreachableError):
     orig = "database is locked"
 
 
-def _away(context: sqlalchemy.ExceptionContext) -> Exception | None:
+def _unavailable(context: sqlalchemy.ExceptionContext) -> Exception | None:
     raised = context.original_exception
     if not (isinstance(raised, Exception) and database.unreachable(raised)):
         return None
-    away = _AwayError(*database.failed_by(raised).args)
-    _log.warning(AWAY, away)
+    away = _UnavailableError(*database.failed_by(raised).args)
+    _log.warning(UNAVAILABLE, away)
     return away
 
 

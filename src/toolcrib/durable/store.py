@@ -378,7 +378,7 @@ class RunStore(Closing):
         rows = await self._database.read(_QUEUED, agents=list(agents))
         return [(row["agent"], row["id"], row["segment"]) for row in rows]
 
-    async def note_given(self, run_id: str, segment: int, worker: str) -> None:
+    async def mark_enqueued(self, run_id: str, segment: int, worker: str) -> None:
         """Note that a worker has given a segment to the engine."""
         await self._database.write(_GIVE_TO_ENGINE, id=run_id, segment=segment, worker=worker)
 
@@ -418,18 +418,18 @@ class RunStore(Closing):
         """Let runs continue whose questions have all expired: their calls end as expired."""
         await self._database.transact(_queue_expired)
 
-    async def standings(
+    async def ownerships(
         self, segments: Mapping[str, tuple[str, int]]
-    ) -> dict[str, Literal["goes on", "cancelled", "lost"]]:
+    ) -> dict[str, Literal["owned", "cancelled", "lost"]]:
         """Return, by fence, whether each of these segments may be continued behind it."""
         rows = await self._database.read(_STANDING, ids=[run_id for run_id, _ in segments.values()])
         statuses = {(row["worker"], row["id"], row["segment"]): row["status"] for row in rows}
-        standing_by_status: dict[str | None, Literal["goes on", "cancelled"]] = {
-            "running": "goes on",
+        ownership_by_status: dict[str | None, Literal["owned", "cancelled"]] = {
+            "running": "owned",
             "cancelled": "cancelled",
         }
         return {
-            fence: standing_by_status.get(statuses.get((fence, *key)), "lost")
+            fence: ownership_by_status.get(statuses.get((fence, *key)), "lost")
             for fence, key in segments.items()
         }
 
@@ -442,13 +442,13 @@ class RunStore(Closing):
         worker: str,
         lease: float,
         has_ended: Callable[[str], bool],
-        claimants: Iterable[str] = (),
+        owners: Iterable[str] = (),
     ) -> list[str]:
         """Return the other workers that count as dead.
 
         They sent no heartbeat for `lease` seconds, whichever way the clocks differ, or their
         process has `ended`, or they were forgotten and have a run nevertheless: one in the store, or
-        one of the `claimants` that the engine knows. A thread of a worker that stops may claim it
+        one of the `owners` that the engine knows. A thread of a worker that stops may claim it
         as late as that.
         """
 
@@ -463,7 +463,7 @@ class RunStore(Closing):
             for row in rows
             if abs(now - row["beat_at"]) <= lease and not has_ended(row["process"])
         }
-        return sorted({*claims, *claimants, *(row["id"] for row in rows)} - alive - {worker})
+        return sorted({*claims, *owners, *(row["id"] for row in rows)} - alive - {worker})
 
     async def retire(self, worker: str) -> None:
         """Mark a worker as dead, so that others take over what it has begun."""

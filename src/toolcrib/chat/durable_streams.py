@@ -60,7 +60,7 @@ class DurableRuns(Protocol):
     async def show(self, run_id: str) -> Any: ...
 
 
-class DurableTurn:
+class DurableStream:
     """Follows a durable run as a `RunStream` is followed: its events, once, with `Done` last.
 
     Call `begin` first: it awaits `start`, which begins the run, or answers it. What was reported up
@@ -157,7 +157,7 @@ def _reported_ids(reported_state: RunState | None) -> set[str | None]:
     }
 
 
-class DurableTurns:
+class DurableStreams:
     """Makes followers for the runs of turns.
 
     `agent` is the agent's name among the durable ones.
@@ -169,7 +169,7 @@ class DurableTurns:
 
     def begun(
         self, session: Session[Agent], turn_id: str, text: str, caller: Caller
-    ) -> DurableTurn:
+    ) -> DurableStream:
         """Return a run that has not begun."""
         run_id, history, speaker = _run_id_of(turn_id), session.messages, session.speaker
 
@@ -178,11 +178,11 @@ class DurableTurns:
                 self._agent, text, caller=caller, history=history, run_id=run_id, speaker=speaker
             )
 
-        return DurableTurn(self._runs, session, run_id, start=lambda: asked_again(start))
+        return DurableStream(self._runs, session, run_id, start=lambda: asked_again(start))
 
     def answered(
         self, session: Session[Agent], state: RunState, request_id: str, answer: Answer
-    ) -> DurableTurn:
+    ) -> DurableStream:
         """Return a run that is about to be answered.
 
         If somebody else's answer came first, that one counts.
@@ -192,14 +192,14 @@ class DurableTurns:
             with suppress(ApprovalError):
                 await asked_again(lambda: self._runs.answer(request_id, answer))
 
-        return DurableTurn(
+        return DurableStream(
             self._runs, session, state.run_id, start=send_answer, reported_state=state
         )
 
-    def followed(self, session: Session[Agent], turn: StoredTurn) -> DurableTurn:
+    def followed(self, session: Session[Agent], turn: StoredTurn) -> DurableStream:
         """Return the run of a known turn, to follow from the beginning or from where it waits."""
         waiting_state = RunState.from_json(turn.state) if turn.status == "waiting" else None
-        return DurableTurn(self._runs, session, _run_id_of(turn.id), reported_state=waiting_state)
+        return DurableStream(self._runs, session, _run_id_of(turn.id), reported_state=waiting_state)
 
     async def has_gone_on(self, turn: StoredTurn) -> bool:
         """Return whether there is something to follow.
