@@ -152,7 +152,9 @@ def test_errors_say_where_and_what_to_do() -> None:
     assert str(SchemaError("no", "/a/b")) == "no (at /a/b)"
     assert str(SchemaError("no")) == "no (at the top)"
     extra = MissingExtraError("local", "LocalClient")
-    assert str(extra) == "LocalClient needs an extra: pip install 'toolcrib[local]'"
+    assert (
+        str(extra) == "LocalClient needs an extra: pip install '.[local]' in a checkout of toolcrib"
+    )
     assert (RateLimitError("x", 429, 2.5).status, RateLimitError("x", 429, 2.5).retry_after) == (
         429,
         2.5,

@@ -12,9 +12,11 @@ except ModuleNotFoundError as missing:
     if missing.name not in ("typer", "rich"):
         raise
 
+    from toolcrib.errors import install_hint
+
     def run(arguments: list[str] | None = None) -> int:
         del arguments
-        sys.stderr.write("toolcrib: the command needs an extra: pip install 'toolcrib[cli]'\n")
+        sys.stderr.write(f"toolcrib: the command needs an extra: {install_hint('cli')}\n")
         return 2
 
 

@@ -322,8 +322,8 @@ class ApprovalStore(Closing):
     new SQLite file is accessible only to its owner, unless `mode` says otherwise, for a group. With
     a `state_key` (32 random bytes, the same in all processes, stored out of users' reach) it stores
     rules, too: answers that hold for always (`Approve.always`). All methods raise SourceError if
-    the database cannot be used, MissingExtraError without SQLAlchemy; the constructor raises
-    ToolcribError for a key that is too short.
+    the database cannot be used. The constructor raises MissingExtraError without SQLAlchemy, and
+    ToolcribError for a key that is too short; `pending()` at startup shows that the database works.
     """
 
     @names_wrong_types

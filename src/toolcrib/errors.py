@@ -318,10 +318,15 @@ class MissingExtraError(ToolcribError, ImportError):
         """The message without details of the machine, which models may read."""
         if not self.extra:
             return "An optional dependency is not installed."
-        return f"{self.feature} needs an extra: pip install 'toolcrib[{self.extra}]'"
+        return f"{self.feature} needs an extra: {install_hint(self.extra)}"
 
     def __str__(self) -> str:
         return f"{self.advice} (it cannot be imported: {self._why})" if self._why else self.advice
+
+
+def install_hint(extra: str) -> str:
+    """Return how to install an extra. toolcrib is not on PyPI: its name there is nobody's yet."""
+    return f"pip install '.[{extra}]' in a checkout of toolcrib"
 
 
 def _why_broken(raised: BaseException | None) -> str:

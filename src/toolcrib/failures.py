@@ -58,9 +58,9 @@ def words_of(raised: BaseException) -> Words:
 
 def log_raised(what: str, raised: BaseException) -> None:
     """Log that `what` (`tool 'pay'`) raised, unless the error has a text that is told elsewhere."""
-    if isinstance(raised, MissingExtraError) or words_of(raised).text:
+    if words_of(raised).text:
         return
-    if isinstance(raised, Explained | SchemaError):
+    if isinstance(raised, Explained | SchemaError | MissingExtraError):
         LOGGER.warning("%s failed: %s", what, raised)
         return
     places = own_places(raised.__traceback__)

@@ -70,7 +70,7 @@ class SpendStore(Closing):
     `url` is SQLAlchemy's, such as `sqlite:///runs.db`, or a server's. Budgets with the same
     database share what their callers have spent, in all processes. A new SQLite file is accessible
     only to its owner, unless `mode` says otherwise, for a group. All methods raise SourceError if
-    the database cannot be used, MissingExtraError without SQLAlchemy.
+    the database cannot be used, the constructor MissingExtraError without SQLAlchemy.
     """
 
     @names_wrong_types

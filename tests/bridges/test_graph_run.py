@@ -189,5 +189,5 @@ def test_without_its_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     for name in [name for name in sys.modules if name.startswith("toolcrib.bridges.langchain")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "langgraph.types", None)
-    with pytest.raises(MissingExtraError, match=r"toolcrib\[langchain\]"):
+    with pytest.raises(MissingExtraError, match=r"'\.\[langchain\]'"):
         __import__("toolcrib.bridges.langchain")

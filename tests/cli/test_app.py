@@ -541,7 +541,9 @@ def test_without_the_kit_tools_can_be_named(
     monkeypatch.setattr("toolcrib.kit.catalog", absent)
     result = toolcrib("tools", "list")
     assert (result.code, result.out) == (2, "")
-    assert result.err.endswith("'toolcrib[kit]', or name your own tools: --tools WHERE\n")
+    assert result.err.endswith(
+        "'.[kit]' in a checkout of toolcrib, or name your own tools: --tools WHERE\n"
+    )
 
 
 def test_of_many_tools_those_with_a_name_like_it(toolcrib: Toolcrib) -> None:

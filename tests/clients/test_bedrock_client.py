@@ -344,6 +344,6 @@ def test_signing_needs_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ImportError(name)
 
     monkeypatch.setattr("toolcrib.clients.transport.import_module", absent)
-    with pytest.raises(MissingExtraError, match=r"toolcrib\[bedrock\]"):
+    with pytest.raises(MissingExtraError, match=r"'\.\[bedrock\]'"):
         BedrockClient("m", region="a")
     assert BedrockClient("m", region="a", api_key="k").model == "m"

@@ -310,7 +310,7 @@ def test_what_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(SourceError, match="run `toolcrib local install`"):
         LocalClient()
     monkeypatch.setattr(model_module, "find_spec", lambda _name: None)
-    with pytest.raises(MissingExtraError, match=r"toolcrib\[local\]"):
+    with pytest.raises(MissingExtraError, match=r"'\.\[local\]'"):
         LocalClient()
 
 

@@ -146,5 +146,5 @@ def test_what_was_cached_is_counted(wire: str) -> None:
 
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "genai_prices", None)
-    with pytest.raises(MissingExtraError, match=r"toolcrib\[prices\]"):
+    with pytest.raises(MissingExtraError, match=r"'\.\[prices\]'"):
         cost_of(ONE, "gpt-4o")

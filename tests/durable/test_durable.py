@@ -596,7 +596,7 @@ async def test_without_the_extra_it_says_what_to_install(
 
     engine.dbos.cache_clear()
     monkeypatch.setattr(engine, "import_module", absent)
-    with pytest.raises(MissingExtraError, match=r"pip install 'toolcrib\[durable\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install '\.\[durable\]'"):
         DurableAgents(file, {})
 
 

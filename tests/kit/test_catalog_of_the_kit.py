@@ -61,7 +61,7 @@ def test_without_the_extra_http_there_is_no_weather(
 ) -> None:
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     assert kit.catalog(tmp_path).names == ALWAYS
-    with pytest.raises(MissingExtraError, match=r"pip install 'toolcrib\[http\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install '\.\[http\]'"):
         kit.catalog(tmp_path, weather=True)
 
 
@@ -118,7 +118,7 @@ def test_a_missing_library_is_named_with_its_extra(
     library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'toolcrib\[kit\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install '\.\[kit\]'"):
         kit.catalog(tmp_path)
 
 

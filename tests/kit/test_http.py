@@ -387,5 +387,5 @@ def test_what_is_no_network_is_refused(entry: str) -> None:
 
 def test_without_the_extra_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aiohttp", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'toolcrib\[http\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install '\.\[http\]'"):
         GuardedHttp(allow=["a.com"])

@@ -884,7 +884,7 @@ def test_without_the_extra_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     monkeypatch.setitem(sys.modules, "yaml", None)
     for made in (lambda: ApiServer("https://a.com"), lambda: openapi_catalog(tmp_path / "a.yaml")):
-        with pytest.raises(MissingExtraError, match=r"pip install 'toolcrib\[openapi\]'"):
+        with pytest.raises(MissingExtraError, match=r"pip install '\.\[openapi\]'"):
             made()
 
 

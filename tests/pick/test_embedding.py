@@ -391,7 +391,7 @@ def test_the_wordllama_package_is_not_imported() -> None:
 @pytest.mark.parametrize("module", ["wordllama", "numpy", "tokenizers", "safetensors"])
 def test_a_missing_extra_is_said_at_once(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'toolcrib\[pick\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install '\.\[pick\]'"):
         EmbeddingScorer()
 
 

@@ -185,7 +185,7 @@ def test_wrong_options(wrong: dict[str, Any]) -> None:
 
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numpy", None)
-    with pytest.raises(MissingExtraError, match=r"FunctionEmbedder needs.*toolcrib\[pick\]"):
+    with pytest.raises(MissingExtraError, match=r"FunctionEmbedder needs.*'\.\[pick\]'"):
         FunctionEmbedder(letters, name="x")
 
 

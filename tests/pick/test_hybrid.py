@@ -227,7 +227,7 @@ async def test_a_part_may_give_any_real_number() -> None:
 
 def test_numpy_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hybrid, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"Hybrid needs .*toolcrib\[pick\]"):
+    with pytest.raises(MissingExtraError, match=r"Hybrid needs .*'\.\[pick\]'"):
         Hybrid([(by_length, 1.0)])
 
 

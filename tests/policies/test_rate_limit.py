@@ -189,7 +189,7 @@ def test_whose_else_is_refused() -> None:
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "limits", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'toolcrib\[limits\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install '\.\[limits\]'"):
         rate_limit("5/minute")
 
 
@@ -200,7 +200,7 @@ def test_a_module_of_the_name_of_the_library_is_told_of(
         monkeypatch.delitem(sys.modules, module)
     (tmp_path / "limits.py").write_text("MOST = 3", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    told = r"toolcrib\[limits\]' \(it cannot be imported: .*limits\.py"
+    told = r"'\.\[limits\]' in a checkout of toolcrib \(it cannot be imported: .*limits\.py"
     with pytest.raises(MissingExtraError, match=told) as raised:
         rate_limit("5/minute")
     assert str(tmp_path) not in raised.value.advice

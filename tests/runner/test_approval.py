@@ -44,7 +44,7 @@ from toolcrib import (
 )
 from toolcrib.approvals import ApprovalStore, TerminalApprover
 from toolcrib.audit import AuditLog
-from toolcrib.errors import ApprovalError
+from toolcrib.errors import ApprovalError, MissingExtraError
 from toolcrib.runner import CallScope, approval_request
 from toolcrib.runner.approval import check_approver, checked_answer, differing, request_id
 from toolcrib.testing import MemorySink
@@ -533,6 +533,18 @@ def test_text_that_no_file_can_hold_is_replaced() -> None:
 
 async def broken(_request: ApprovalRequest) -> Answer:
     raise RuntimeError("hunter2")
+
+
+async def lacks_an_extra(_request: ApprovalRequest) -> Any:
+    raise MissingExtraError("pager", "paging somebody")
+
+
+async def test_what_an_approver_lacks_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The record says only that nobody answered."""
+    failed = await ToolRunner([delete], approver=lacks_an_extra).exec(CALL)
+    assert isinstance(failed, Failed)
+    assert failed.error.code is ErrorCode.APPROVAL_FAILED
+    assert "the approver of tool 'delete' failed: paging somebody needs an extra" in caplog.text
 
 
 async def says_true(_request: ApprovalRequest) -> Any:

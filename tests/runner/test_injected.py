@@ -389,8 +389,8 @@ class Nothing:
         (error(StopIteration()), ErrorCode.CAPABILITY_ERROR, FIXED),
         (error(CapabilityError("no db today")), ErrorCode.CAPABILITY_ERROR, "no db today"),
         (async_error(ToolError("no db today")), ErrorCode.CAPABILITY_ERROR, "no db today"),
-        (error(MissingExtraError("db", "x")), ErrorCode.NOT_RUNNABLE, "toolcrib[db]"),
-        (broken_extra, ErrorCode.NOT_RUNNABLE, "toolcrib[db]"),
+        (error(MissingExtraError("db", "x")), ErrorCode.NOT_RUNNABLE, "'.[db]'"),
+        (broken_extra, ErrorCode.NOT_RUNNABLE, "'.[db]'"),
         (lambda: EnterFails([]), ErrorCode.CAPABILITY_ERROR, FIXED),
         (lambda: Nothing(), ErrorCode.CAPABILITY_ERROR, FIXED),  # noqa: PLW0108
         (lambda: None, ErrorCode.CAPABILITY_ERROR, FIXED),

@@ -28,7 +28,7 @@ from rows import each_row
 
 from toolcrib.approvals import ApprovalStore
 from toolcrib.audit import AuditLog
-from toolcrib.errors import ApprovalError, SourceError
+from toolcrib.errors import ApprovalError, MissingExtraError, SourceError
 from toolcrib.spending import SpendStore
 from toolcrib.storage import Insert, Row, SqlDatabase, Transaction, UnreachableError
 from toolcrib.storage.database import _CURSORS, failed_by
@@ -1051,3 +1051,11 @@ def is_closed(connection: Any) -> bool:
     except (sqlite3.ProgrammingError, psycopg.OperationalError):
         return True
     return False
+
+
+def test_without_sqlalchemy_a_store_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program hears of it as it starts, and not at the first call."""
+    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
+    for kind in (ApprovalStore, AuditLog, SpendStore, SqlDatabase):
+        with pytest.raises(MissingExtraError, match=r"'\.\[audit\]'"):
+            kind("sqlite://")

@@ -38,8 +38,8 @@ class ResultStore(Closing):
     `ResultStore("results/")` is a folder, `ResultStore("sqlite:///crib.db")` a database, such as
     that of an `AuditLog`. New files and SQLite files are accessible only to their owner, unless
     `mode` says otherwise. Nothing is deleted automatically: call `forget`. All methods raise
-    SourceError if the store cannot be used, and MissingExtraError for a database without
-    SQLAlchemy.
+    SourceError if the store cannot be used, the constructor MissingExtraError for a database
+    without SQLAlchemy.
     """
 
     @names_wrong_types

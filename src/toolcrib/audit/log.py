@@ -130,8 +130,9 @@ class AuditLog(Closing):
     Without a `key`, anybody who can write to the database can recompute the chain after changing
     it. So give a key (for HMAC-SHA256; store it elsewhere), or store `head()` elsewhere and give it
     to `verify`, or have `checkpoints` signed. A new SQLite file is accessible only to its owner,
-    unless `mode` says otherwise, for a group. Raises SourceError if the database cannot be used,
-    and MissingExtraError without SQLAlchemy; either way the next call tries again.
+    unless `mode` says otherwise, for a group. The constructor raises MissingExtraError without
+    SQLAlchemy. The methods raise SourceError if the database cannot be used, and the next call
+    tries again; `await log.open()` at startup shows that it works.
     """
 
     write_ahead = True

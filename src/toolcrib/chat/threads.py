@@ -163,7 +163,7 @@ class ThreadStore(Closing):
 
     `url` is SQLAlchemy's, and may be that of the audit log. A thread belongs to its owner: every
     method that takes `owner` (a caller's id) sees no other threads. All methods raise SourceError
-    if the database cannot be used, MissingExtraError without SQLAlchemy.
+    if the database cannot be used, the constructor MissingExtraError without SQLAlchemy.
     """
 
     @names_wrong_types

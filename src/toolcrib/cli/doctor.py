@@ -28,7 +28,7 @@ from toolcrib.cli.render import err, one_line, out, print_json
 from toolcrib.clients.local import NEEDLE, Step, is_installed, model_path
 from toolcrib.clients.local import install as fetch
 from toolcrib.clients.providers import KEYS, OLLAMA_URL
-from toolcrib.errors import SourceError
+from toolcrib.errors import SourceError, install_hint
 from toolcrib.storage.cache_folder import cache_folder
 
 _PATIENCE = 0.5  # seconds that a server gets to answer; a local one takes milliseconds
@@ -135,7 +135,7 @@ def _extras() -> dict[str, str]:
             if extra and name and extra[1] not in _GROUP_EXTRAS:
                 requirements.setdefault(extra[1], []).append(name[0])
     return {
-        extra: "installed" if all(map(version_of, names)) else f"pip install 'toolcrib[{extra}]'"
+        extra: "installed" if all(map(version_of, names)) else install_hint(extra)
         for extra, names in sorted(requirements.items())
     }
 

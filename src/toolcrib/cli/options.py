@@ -645,7 +645,7 @@ def log_to_read(url: str, key_file: Path | None, *, damaged: bool = False) -> Au
         check_holds("audit_entries", url, "it holds no audit log", option="--log")
     try:
         return AuditLog(url, key=key)
-    except SourceError as error:
+    except (SourceError, MissingExtraError) as error:
         raise UncheckedError(f"{_named_url(url)}: {error}") from None
 
 

@@ -59,6 +59,7 @@ from toolcrib.errors import (
     ProviderError,
     RateLimitError,
     RequestError,
+    install_hint,
 )
 from toolcrib.hydration import hydrate
 from toolcrib.tools import ToolLike, as_tools
@@ -194,7 +195,7 @@ def _retrying(retries: Retries, error: ClientError, until: float | None) -> Asyn
         from tenacity.asyncio import AsyncRetrying
     except ImportError:
         error.args = (
-            f"{error} (to retry automatically, install the extra: pip install 'toolcrib[http]')",
+            f"{error} (to retry automatically, install the extra: {install_hint('http')})",
         )
         raise error from None
     backoff = tenacity.wait_exponential(retries.first_wait, retries.longest_wait)

@@ -287,7 +287,8 @@ class StoredQuestion(NamedTuple):
 class RunStore(Closing):
     """The runs, questions and workers in one database.
 
-    All methods raise SourceError if it cannot be used, MissingExtraError without SQLAlchemy.
+    All methods raise SourceError if it cannot be used, the constructor MissingExtraError without
+    SQLAlchemy.
     """
 
     def __init__(self, url: str) -> None:

@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import lru_cache, partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import parse_qs, quote, unquote, urlsplit
@@ -870,8 +871,8 @@ _open_at_fork: set[object] = set()  # identities of the SQLite files that the pa
 class SqlDatabase:
     """A database, opened at its first use.
 
-    Its methods raise MissingExtraError without SQLAlchemy, and SourceError if the database is unusable.
-    The constructor raises SourceError unless the URL is one of SQLite or PostgreSQL.
+    Its methods raise SourceError if the database is unusable. The constructor raises SourceError unless
+    the URL is one of SQLite or PostgreSQL, and MissingExtraError without SQLAlchemy.
 
     Its connections belong to the process that opened them. A child forked while it is open cannot use
     them: two processes would talk to a server on one connection. Nor can it open the same SQLite file:
@@ -886,6 +887,8 @@ class SqlDatabase:
             failure = UnreachableError(f"the database cannot be used: its URL {_URLS}")
             failure.add_note(self._note)
             raise failure
+        if find_spec("sqlalchemy") is None:
+            raise MissingExtraError("audit", "a database")
         self._url = url
         self._mode = mode  # for a SQLite file that is created
         self._folder = ""
