@@ -9,6 +9,7 @@ import asyncio
 import hmac
 import json
 import logging
+import re
 import select
 import sys
 import threading
@@ -82,6 +83,9 @@ _FOR_RUN_CHOICE = (
 )
 _POLL_SECONDS = 0.1
 _MAX_PLACES = 20
+_PLACE_ROOM = 100  # characters of each of them
+_PLAIN_PLACE = re.compile(r"[\w/*~-]{1,100}", re.ASCII)
+_REASON_ROOM = 1_000
 _TERMINAL_CHARACTERS = 4_000
 _MAX_SHOWN = 16_000
 _MIN_ITEM_ROOM = 100  # characters of an item; items that would get fewer are left out
@@ -137,7 +141,8 @@ class TerminalApprover:
             sys.stderr.write(text)
             sys.stderr.flush()
             line = source.readline() if _has_line(source, given_up) else ""
-            return line.strip().lower() if line else None
+            is_whole = line.endswith(("\n", "\r"))  # what was typed before Ctrl-D was not entered
+            return line.strip().lower() if is_whole else None
 
 
 def _forget_typed(source: TextIO) -> None:
@@ -165,6 +170,8 @@ def question(request: ApprovalRequest) -> str:
     """Return the question in ASCII: nothing in it moves a cursor or poses as another character."""
     tool = json.dumps(request.title)[1:-1]
     reason = json.dumps(request.reason)[1:-1]  # a policy may quote a model
+    if len(reason) > _REASON_ROOM:
+        reason = _cut(request.reason, _REASON_ROOM)
     choices = [_FOR_RUN_CHOICE] * request.for_run + [_ALWAYS_CHOICE] * request.always
     answers = ", ".join(["y/N", *choices])
     return f"Run {tool} {shown_request(request, _TERMINAL_CHARACTERS)}? ({reason}) [{answers}] "
@@ -172,7 +179,11 @@ def question(request: ApprovalRequest) -> str:
 
 def shown_request(request: ApprovalRequest, most: int = _MAX_SHOWN) -> str:
     """Return the arguments, and which of them are defaults that were not sent, all in ASCII."""
-    places = [json.dumps(place)[1:-1] for place in request.defaults[:_MAX_PLACES]]
+    # a model chooses the keys of dictionaries
+    places = [
+        place if _PLAIN_PLACE.fullmatch(place) else _cut(place, _PLACE_ROOM)
+        for place in request.defaults[:_MAX_PLACES]
+    ]
     hidden_count = len(request.defaults) - len(places)
     rest_note = f" and {hidden_count} more" if hidden_count else ""
     defaults_note = f" (defaults: {', '.join(places)}{rest_note})" if places else ""

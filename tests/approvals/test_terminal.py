@@ -179,10 +179,24 @@ def test_a_question_marks_defaults() -> None:
     asked = ApprovalRequest(
         "apr", "pay", {"cents": 5, "to": "a"}, "risky", 0.0, defaults=("/cents", "/x\u202e")
     )
-    shown = 'Run pay {"cents": 5, "to": "a"} (defaults: /cents, /x\\u202e)? (risky) [y/N] '
+    shown = 'Run pay {"cents": 5, "to": "a"} (defaults: /cents, "/x\\u202e")? (risky) [y/N] '
     assert question(asked) == shown
     many = msgspec.structs.replace(asked, defaults=tuple(f"/{n}" for n in range(23)))
     assert "/19 and 3 more)" in question(many)
+
+
+@given(st.text("a \n", max_size=9_000), st.lists(st.text(max_size=9_000), max_size=30))
+def test_neither_a_reason_nor_a_place_pushes_the_arguments_away(
+    reason: str, keys: list[str]
+) -> None:
+    """A model chooses the keys of dictionaries: they are short, and quoted unless they are plain."""
+    defaults = tuple(f"/{key}/n" for key in keys)
+    asked = ApprovalRequest("apr", "wipe", {"disk": "sda"}, reason, 0.0, defaults=defaults)
+    shown = question(asked)
+    assert shown.startswith('Run wipe {"disk": "sda"}')
+    assert len(shown) < 6_000
+    bare = re.sub(r'"(?:[^"\\]|\\.)*"', "", shown)  # without what is quoted
+    assert bare.count("? (") == 1
 
 
 def test_a_question_is_one_line() -> None:
@@ -366,3 +380,12 @@ def test_one_question_at_a_time_however_many_loops_ask() -> None:
         thread.join()
     assert answers == [Approve(by="terminal")] * 20
     assert Counting.most == 1
+
+
+async def test_a_word_that_was_not_entered_is_no_answer() -> None:
+    """A `y` before Ctrl-D, or before the connection is lost."""
+    outcome = await ToolRunner([delete], approver=TerminalApprover(source=io.StringIO("y"))).exec(
+        CALL
+    )
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.APPROVAL_REQUIRED

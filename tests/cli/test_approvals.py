@@ -170,7 +170,7 @@ def test_a_question_marks_defaults_and_shows_what_is_invisible(
     )  # fmt: skip
     ask(hidden)
     written = r"a\u3164\u00ad\ufe0f\ufff9\u034f\u202e\u200b"
-    said = f'{{"{written}": "{written}", "cents": 5}} (defaults: /cents, /{written})'
+    said = f'{{"{written}": "{written}", "cents": 5}} (defaults: /cents, "/{written}")'
     short = written.replace("u00ad", "xad")
     assert command("list").out.split("\t")[1:5] == [short, said, short, short]
     with monkeypatch.context() as patched:

@@ -1443,3 +1443,24 @@ async def test_an_approval_of_before_toolcrib_closed_the_schema_lapses_and_says_
     assert isinstance(outcome, Failed)
     assert outcome.error.code is ErrorCode.APPROVAL_MISMATCH
     assert CLOSED_NOW in outcome.error.message
+
+
+async def test_whoever_is_asked_reads_the_reasons_of_all_policies_that_ask() -> None:
+    asked: list[ApprovalRequest] = []
+
+    async def yes(request: ApprovalRequest) -> Answer:
+        asked.append(request)
+        return Approve("ada")
+
+    def large(_call: Hydrated, _context: PolicyContext) -> Decision:
+        return Ask("it is more than 50.00")
+
+    def watched(_call: Hydrated, _context: PolicyContext) -> Decision:
+        return Ask("the customer is on the watch list")
+
+    done = await ToolRunner([delete], policy=[large, watched], approver=yes).exec(CALL)
+    assert isinstance(done, Completed)
+    (request,) = asked
+    assert request.asked_by == ("large", "standard", "watched")
+    for reason in ("more than 50.00", "on the watch list", "not safe"):
+        assert reason in request.reason

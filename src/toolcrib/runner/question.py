@@ -127,13 +127,15 @@ class CallQuestion(msgspec.Struct):
             occasion=scope.occasion,
             asked_by=ask_reasons,
         )
-        is_unambiguous = setup.rules is not None and have_distinct_names(
-            setup.policies, ask_reasons
+        always = (
+            setup.rules is not None
+            and have_distinct_names(setup.policies, ask_reasons)
+            and FORK not in ask_reasons
+            and may_have_rule(hydrated, scope.tally)
         )
-        if is_unambiguous and FORK not in ask_reasons and may_have_rule(hydrated, scope.tally):
-            # all that a rule would answer
-            reason = "; ".join(ask_reasons.values()) or request.reason
-            request = msgspec.structs.replace(request, always=True, reason=reason)
+        # whoever answers reads all that the yes is about
+        reason = "; ".join(dict.fromkeys(ask_reasons.values())) or request.reason
+        request = msgspec.structs.replace(request, always=always, reason=reason)
         earlier = scope.questions.get(request.id)
         if earlier is not None:
             request = as_asked_before(request, earlier, answered=request.id in scope.answers)
