@@ -134,7 +134,7 @@ async def ended(http: httpx.AsyncClient, thread: str) -> Any:
     """Return the last turn of a thread once it does not run any more."""
     async with asyncio.timeout(10):
         while (turn := (await http.get(thread)).json()["turns"][-1])["status"] == "running":  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.02)  # a page may ask so often, and no more
     return turn
 
 
