@@ -10,6 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Generator, Iterator
+from hashlib import sha256
 from typing import Any, Protocol, cast
 
 import pytest
@@ -244,14 +245,33 @@ async def test_a_cut_call_never_runs(runner: ToolRunner) -> None:
 
 
 async def test_of_a_call_that_is_not_valid_only_length_and_digest_are_kept(
-    runner: ToolRunner, sink: MemorySink
+    sink: MemorySink,
 ) -> None:
-    await runner.exec(call_of("add", f'{{"a": "{CANARY}", "{CANARY}": 1}}'))
+    text = f'{{"a": "{CANARY}", "{CANARY}": 1}}'
+    await ToolRunner([add], sinks=[sink]).exec(call_of("add", text))
     record = sink.records[0]
     assert record.arguments is None
     assert record.arguments_bytes == 38
-    assert len(record.arguments_sha256) == 64
+    assert record.arguments_sha256 == sha256(text.encode()).hexdigest()
     assert CANARY not in str(record)
+
+
+@each_row(
+    "call",
+    [
+        ToolCall("call_0", "logn", '{"password": "1"}'),  # a name that no tool has
+        ToolCall("call_0", "add", '{"password": "1"}'),  # another tool
+        ToolCall("call_0", "login", '{"password": "1"'),
+        ToolCall("call_0", "login", '{"password": "1", "user": "u"}'),
+    ],
+)
+async def test_no_secret_can_be_guessed_from_a_digest_of_what_was_sent(call: ToolCall) -> None:
+    """Whatever tool the model named: with a plain SHA-256, who reads the record could try all."""
+    sink = MemorySink()
+    await ToolRunner([add, login], sinks=[sink]).exec(call)
+    record = sink.records[-1]
+    assert record.arguments_sha256 == ""
+    assert len(record.arguments_mac) > 40
 
 
 async def test_secret_arguments_and_results_are_masked(

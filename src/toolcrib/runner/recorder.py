@@ -28,7 +28,14 @@ from toolcrib.runner.output import (
 )
 from toolcrib.runner.running import CALLING, Calling
 from toolcrib.runner.stopped import NOT_ITS_OWN, as_failure, raise_stop, rejection
-from toolcrib.values.call import TOOL_CHANGED, Hydrated, HydrationResult, name_in_records
+from toolcrib.tools import Catalog
+from toolcrib.values.call import (
+    TOOL_CHANGED,
+    Hydrated,
+    HydrationResult,
+    Rejected,
+    name_in_records,
+)
 from toolcrib.values.content import PartInfo
 from toolcrib.values.context import CallScope, StepRunner
 from toolcrib.values.decision import ApprovalRequest, Approve, Caller, Decision
@@ -423,15 +430,19 @@ class Recorder:
         caller: Caller,
         scope: CallScope,
         parent: Calling | None = None,
+        catalog: Catalog | None = None,
     ) -> CallFacts:
         """Return what is known of a call that arrives now; `parent` is the call whose tool made it.
 
         Arguments with secrets get no sha256, since guesses could be tested against it. They get a
-        keyed digest bound to this call, so that equal secrets in two calls do not look equal.
+        keyed digest bound to this call, so that equal secrets in two calls do not look equal. So do
+        refused arguments if any tool of the `catalog` has secrets: the model may have meant it.
         """
         call, definition, tally = hydrated.call, hydrated.definition, scope.tally
         encoded = call.arguments.encode("utf-8", "surrogatepass")
-        secret_names = () if definition is None else definition.secret
+        has_secrets = bool(definition and definition.secret) or (
+            isinstance(hydrated, Rejected) and catalog is not None and catalog.has_secrets
+        )
         arguments, defaulted = public_view(hydrated)
         initial = ToolInvocationRecord(
             id=call.id,
@@ -444,8 +455,8 @@ class Recorder:
             definition_digest="" if definition is None else definition.digest,
             arguments_json=arguments,
             arguments_bytes=len(encoded),
-            arguments_sha256="" if secret_names else sha256(encoded).hexdigest(),
-            arguments_mac=self._mac(tally.run_id, call.id, call.arguments) if secret_names else "",
+            arguments_sha256="" if has_secrets else sha256(encoded).hexdigest(),
+            arguments_mac=self._mac(tally.run_id, call.id, call.arguments) if has_secrets else "",
             defaulted=defaulted,
             key_scope=self.key_scope,
             origin=scope.origin,
@@ -508,13 +519,15 @@ class Recorder:
             sink_result = sink_result.and_then(attach_result)
         return sink_result
 
-    async def plan(self, hydrated: HydrationResult, caller: Caller, scope: CallScope) -> None:
+    async def plan(
+        self, hydrated: HydrationResult, caller: Caller, scope: CallScope, catalog: Catalog
+    ) -> None:
         """Record, in every sink, a call that nobody is asked to run.
 
         It has no idempotency key, so no ledger mistakes it for a call that began. Raises what the
         first failing sink raises.
         """
-        facts = self.facts(hydrated, caller, scope, CALLING.get())
+        facts = self.facts(hydrated, caller, scope, CALLING.get(), catalog)
         error = None if isinstance(hydrated, Hydrated) else rejection(hydrated)
         record = facts.record("planned" if error is None else "rejected", error=error)
         sink_result = DONE

@@ -434,7 +434,7 @@ class ToolRunner:
             parent = CALLING.get()
             if parent is not None and is_tainted_here():
                 scope.tally.tainted = True
-            facts = setup.recorder.facts(hydrated, caller, scope, parent)
+            facts = setup.recorder.facts(hydrated, caller, scope, parent, setup.catalog)
             to_run = Call(setup, facts, PolicyContext(caller, scope.tally), scope, pinned)
             if scope.suspended:
                 count_resumed_call(facts, to_run.account)
@@ -467,7 +467,9 @@ class ToolRunner:
             origin = Origin(model=reply.model, provider=reply.provider, prompt_digest=digest)
             scope = CallScope(RunTally(), origin=origin)
         recorder = self._setup.recorder
-        await _to_the_last(recorder.plan(hydrated, caller, scope) for hydrated in planned)
+        await _to_the_last(
+            recorder.plan(hydrated, caller, scope, self.catalog) for hydrated in planned
+        )
 
     async def refuse_all(
         self,
@@ -558,7 +560,7 @@ class ToolRunner:
             raise
 
     def _call(self, call: HydrationResult, caller: Caller, scope: CallScope) -> Call:
-        facts = self._setup.recorder.facts(call, caller, scope, CALLING.get())
+        facts = self._setup.recorder.facts(call, caller, scope, CALLING.get(), self._setup.catalog)
         return Call(self._setup, facts, PolicyContext(caller, scope.tally), scope)
 
     def _hydrated(self, call: ToolCall) -> HydrationResult:

@@ -223,13 +223,14 @@ class Catalog:
     that is not a tool.
     """
 
-    __slots__ = ("__weakref__", "_entries", "_spare", "by_name")
+    __slots__ = ("__weakref__", "_entries", "_has_secrets", "_spare", "by_name")
 
     @names_wrong_types
     def __init__(self, tools: Tools = (), *, source: str = "", imported: bool = False) -> None:
         self._entries = _registered(_entries(tools, imported=imported), source)
         self.by_name: Mapping[str, Entry] = MappingProxyType(self._entries)
         self._spare: tuple[type, ...] = ()  # bound, but needed by no tool
+        self._has_secrets: bool | None = None  # not known yet
 
     @classmethod
     def from_definitions(
@@ -416,6 +417,13 @@ class Catalog:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self._entries)
+
+    @property
+    def has_secrets(self) -> bool:
+        """Whether an argument of any tool is a secret."""
+        if self._has_secrets is None:
+            self._has_secrets = any(entry.tool.definition.secret for entry in self.entries)
+        return self._has_secrets
 
     def __getitem__(self, name: str) -> HasDefinition:
         self._check_known((name,))
