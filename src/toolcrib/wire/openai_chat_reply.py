@@ -26,7 +26,6 @@ from toolcrib.wire.calls import (
     choice_of,
     index_of,
     member_of,
-    name_in,
     reason_of,
 )
 from toolcrib.wire.decoding import Parts, cached_tokens, show_reasoning, show_text, token_count
@@ -471,7 +470,7 @@ class ChatReply:
                 continue
             if not isinstance(call, dict) or not (call or isinstance(calls, list)):
                 raise WireError("a tool call is not an object")
-            function = _function_of(call)
+            function = call.get("function") or _function_of(call)
             path: list[str | int] = (
                 ["tool_calls", position] if isinstance(calls, list) else ["tool_calls"]
             )
@@ -508,7 +507,9 @@ class ChatReply:
         """
         if not isinstance(function, dict):
             raise WireError("the function of a tool call is not an object")
-        name, text = name_in(function), function.get("arguments")
+        name, text = function.get("name") or "", function.get("arguments")
+        if not isinstance(name, str):
+            raise WireError("the name of a tool call is not text")
         if text is None:
             return name, ""
         if isinstance(text, str):
