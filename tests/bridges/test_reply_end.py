@@ -60,6 +60,39 @@ def test_what_nobody_lists_ends_the_calls(word: str) -> None:
     assert is_whole(f"x{word}".strip().lower(), finish_reason=f"x{word}")
 
 
+def within(held: Any) -> st.SearchStrategy[Any]:
+    return st.one_of(
+        st.builds(lambda inner, name: {name: inner}, held, st.text(max_size=3)),
+        st.builds(lambda inner: ["x", inner], held),
+    )
+
+
+@given(
+    st.recursive(
+        st.sampled_from(
+            [
+                *({key: "length"} for key in KEYS),
+                {"status": "incomplete"},
+                {"Status": "failed"},
+                {"finish-reason": "MAX_TOKENS"},
+            ]
+        ),
+        within,
+        max_leaves=12,
+    )
+)
+def test_a_reason_forbids_wherever_it_is(held: Any) -> None:
+    assert not is_whole(finish_reason="stop", held=held)
+
+
+def test_what_is_too_large_to_be_read_is_not_taken_as_whole() -> None:
+    endless: dict[str, Any] = {}
+    endless["a"] = endless
+    assert not is_whole(held=endless)
+    tokens = [{"token": "a", "bytes": [97], "logprob": -0.1, "top_logprobs": []}] * 5_000
+    assert is_whole(finish_reason="stop", logprobs={"content": tokens})
+
+
 @pytest.mark.parametrize(
     ("said", "whole"),
     [

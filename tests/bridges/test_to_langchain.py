@@ -787,3 +787,14 @@ def _paying() -> tuple[list[Any], list[int]]:
         return f"paid {cents}"
 
     return to_langchain_tools(ToolRunner([tool(pay, visible=ALL, safe=False)])), paid
+
+
+@each_row("arguments", [[1], None, "x", 5])
+async def test_arguments_that_are_no_dictionary_are_refused_like_any_others(arguments: Any) -> None:
+    sink = MemorySink()
+    (made,) = to_langchain_tools(ToolRunner([divide], sinks=[sink]))
+    with pytest.raises(ToolException, match="invalid_"):
+        await made.ainvoke(arguments)
+    assert [record.status for record in sink.records] == ["failed"]
+    with pytest.raises(TypeError, match="tool_call_id must be the id of a call"):
+        await made.ainvoke({"type": "tool_call", "name": "divide", "id": 5, "args": {}})

@@ -22,9 +22,9 @@ from toolcrib.wire.calls import NATURAL, unlisted
 
 _REASONS = frozenset(("finishreason", "stopreason", "donereason", "incompletedetails"))
 """Providers' names for it, in any case. The last one is OpenAI's, and holds a `reason`."""
-_NATIVE = "nativefinishreason"  # a gateway's name for the model's own reason, which can only forbid
-_HOLDERS = ("choices", "candidates")
-_DEEPEST = 4
+_FORBIDDING = frozenset(("nativefinishreason", "status"))
+"""What can only forbid: a gateway's name for the model's own reason, and what many objects have."""
+_MOST_MEMBERS = 1_000_000  # a reply may bring the probability of each token
 
 _MEANINGS = [item for wire in WIRES.values() for item in wire.finish_reasons.items()]
 _LISTED = frozenset(word for word, meaning in _MEANINGS if meaning not in NATURAL)
@@ -55,24 +55,37 @@ def _is_natural(word: str, natural: Collection[str]) -> bool:
 
 
 def _reasons(metadata: Mapping[str, Any]) -> Iterator[str]:
-    """Yield each reason in the form in which the provider sent it."""
+    """Yield each reason in the form in which the provider sent it, wherever it is.
+
+    Metadata that is too large to be read whole has a reason that is in no list.
+    """
     if isinstance(status := metadata.get("status"), str):  # from OpenAI's Responses
         yield from _words(status)
-    for name, value in _members(metadata, _DEEPEST):
-        key = name.lower().replace("_", "")
+    for count, (name, value) in enumerate(_members(metadata)):
+        if count >= _MOST_MEMBERS:
+            yield f"more than {_MOST_MEMBERS:,} members of metadata"
+            return
+        key = name.lower().replace("_", "").replace("-", "")
         if key in _REASONS:
             yield from _words(value)
-        elif key == _NATIVE:
+        elif key in _FORBIDDING:
             yield from (word for word in _words(value) if word.lower() in _LISTED)
 
 
-def _members(mapping: Mapping[str, Any], levels: int) -> Iterator[tuple[str, Any]]:
-    for name, value in mapping.items():
-        yield str(name), value
-        inner = value if isinstance(value, list) and name in _HOLDERS else [value]
-        for child in inner if levels else ():
-            if isinstance(child, Mapping):
-                yield from _members(child, levels - 1)
+def _members(metadata: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the members of objects at any depth; items of lists have no name."""
+    rest: list[Iterator[tuple[object, Any]]] = [iter(metadata.items())]
+    while rest:
+        for name, value in rest[-1]:
+            yield str(name), value
+            if isinstance(value, Mapping):
+                rest.append(iter(value.items()))
+                break
+            if isinstance(value, list | tuple):
+                rest.append(iter([("", item) for item in value]))
+                break
+        else:
+            rest.pop()
 
 
 def _words(reason: object) -> Iterator[str]:

@@ -323,6 +323,7 @@ class RunnerTool(BaseTool):
         completed or failed. Without one it returns the model's view of the result, and raises
         ToolException if the call did not complete.
         """
+        check_type("tool_call_id", tool_call_id, str | None, "the id of a call, a text")
         config = ensure_config(config)
         arguments = dict(tool_input) if isinstance(tool_input, dict) else tool_input
         runtime = _take_runtime(arguments)
@@ -468,7 +469,7 @@ async def _traced_below(
 
 def _take_runtime(arguments: str | JsonObject) -> ToolRuntime[Any, Any] | None:
     """Remove what a ToolNode filled in from the arguments. A model's value under that name stays."""
-    if isinstance(arguments, str) or not isinstance(arguments.get(RUNTIME), ToolRuntime):
+    if not isinstance(arguments, dict) or not isinstance(arguments.get(RUNTIME), ToolRuntime):
         return None
     runtime: Any = arguments.pop(RUNTIME)
     return runtime if isinstance(runtime, ToolRuntime) else None
