@@ -90,6 +90,10 @@ UNREADABLE: list[tuple[str | bytes, int, str | int | None]] = [
         for odd in ("1.0", "1.5", "1e3", "true", "null", "{}", '{"id":7}', "[]", "[7]")
     ),
     ('{"method":"ping","jsonrpc":"2.0","id":1.0}', INVALID_REQUEST, None),
+    *(  # the SDK would make something of it that nobody has written
+        (f'{CALL}"x","arguments":{{"a":{odd}}}}}}}', INVALID_REQUEST, 7)
+        for odd in ("9007199254740993.0", "1.00000000000000000000001", '1,"a":2')
+    ),
 ]
 
 

@@ -25,7 +25,7 @@ from toolcrib.bridges.mcp import (
     calling_client,
     mcp_server,
 )
-from toolcrib.bridges.mcp.doors import ENDED
+from toolcrib.bridges.mcp.doors import ENDED, MAX_BODY
 from toolcrib.testing import MemorySink
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
@@ -258,6 +258,27 @@ async def test_what_has_not_its_form_is_told(params: dict[str, Any], told: str) 
     assert error["message"].startswith(f"Invalid request parameters: {told}")
     assert len(error["message"]) < 300
     assert sink.records == []
+
+
+@pytest.mark.parametrize(
+    ("item", "status"),
+    [
+        ('"nut"', 200),
+        ('"nut","item":"bolt"', 400),
+        ("9007199254740993.0", 400),
+        ('"' + "x" * MAX_BODY + '"', 413),
+    ],
+)
+async def test_a_message_says_one_thing_and_is_not_too_long(item: str, status: int) -> None:
+    server, sink = shop()
+    said = {"name": "stock", "arguments": {"item": "@"}, "_meta": META}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": said}
+    text = json.dumps(body).replace('"@"', item)
+    async with reached(server) as url, httpx2.AsyncClient(verify=False) as http:
+        answer = await http.post(url, content=text, headers={**JSON, **calling("stock")})
+    assert answer.status_code == status
+    assert len(sink.records) == (status == 200)
+    assert ("error" in answer.json()) == (status != 200)
 
 
 @pytest.mark.parametrize(

@@ -12,19 +12,21 @@ from contextlib import suppress
 
 from mcp.server.auth.provider import AccessToken, TokenVerifier, principal_components
 from mcp.server.transport_security import TransportSecuritySettings
-from mcp_types import INTERNAL_ERROR
+from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from toolcrib.bridges.mcp.faults import ambiguity_of
 from toolcrib.doors import HERE, host_in, is_from_here, token_matcher
 from toolcrib.values.decision import ANONYMOUS, Caller
 from toolcrib.values.typed import check_each, names_wrong_types
 
 ENDED = "The server is shutting down, so the call was interrupted. Its record says how it ended."
 _NAMES = (b"host", b"origin")
+MAX_BODY = 8 * 1_048_576  # bytes of a message, as over pipes
 
 
 def caller_of(token: AccessToken | None) -> Caller:
@@ -80,6 +82,7 @@ def guarded(app: Starlette, *, only_here: bool) -> Starlette:
     app.user_middleware.append(Middleware(_HostCheck))
     if only_here:
         app.user_middleware.append(Middleware(_OnlyHere))
+    app.user_middleware.append(Middleware(_BodyCheck))
     app.user_middleware.insert(0, Middleware(_InterruptionReply))
     return app
 
@@ -105,6 +108,41 @@ class _HostCheck:
             for name, value in scope.get("headers", ())
         ]
         await app({**scope, "headers": lowered}, receive, send)
+
+
+class _BodyCheck:
+    """Refuses a message that is too long, or that can be read in two ways."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            return await self._app(scope, receive, send)
+        body, has_more = bytearray(), True
+        while has_more and len(body) <= MAX_BODY:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            body += message.get("body", b"")
+            has_more = message.get("more_body", False)
+        if len(body) > MAX_BODY:
+            refusal: ASGIApp = _refusal(413, f"a message may have at most {MAX_BODY:,} bytes")
+        elif ambiguity := ambiguity_of(bytes(body)):
+            refusal = _refusal(400, ambiguity)
+        else:
+            whole: list[Message] = [{"type": "http.request", "body": bytes(body)}]
+
+            async def receive_again() -> Message:
+                return whole.pop() if whole else await receive()
+
+            return await self._app(scope, receive_again, send)
+        return await refusal(scope, receive, send)
+
+
+def _refusal(status: int, text: str) -> JSONResponse:
+    error = {"code": INVALID_REQUEST, "message": f"Invalid request: {text}"}
+    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status)
 
 
 class _InterruptionReply:

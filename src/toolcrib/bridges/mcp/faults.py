@@ -11,9 +11,12 @@ import secrets
 from enum import Enum
 from typing import Any
 
+import jiter
 import mcp_types as types
 from mcp import MCPError
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
+
+from toolcrib.values.json import ROUNDED, read_unrounded
 
 _MARK = secrets.token_hex(16)
 CLOSED = "Connection closed"
@@ -62,3 +65,16 @@ def heard(message: types.JSONRPCMessage) -> types.JSONRPCMessage:
     if reported.message == CLOSED:
         error = marked(RequestFault.ENDING, "it ended before it answered")
     return types.JSONRPCError(jsonrpc="2.0", id=message.id, error=error)
+
+
+def ambiguity_of(message: bytes) -> str:
+    """Return why a JSON message can be read in two ways, or an empty text.
+
+    The SDK would keep the last of two members with one key, and round a number to an integer; then
+    a tool would run with arguments that nobody has written.
+    """
+    try:
+        jiter.from_json(message, catch_duplicate_keys=True)
+        return "" if read_unrounded(message) is None else ROUNDED
+    except ValueError as error:
+        return "an object has a key twice" if "duplicate key" in str(error).lower() else ""

@@ -32,6 +32,7 @@ from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types import INVALID_REQUEST, PARSE_ERROR
 from pydantic_core import from_json
 
+from toolcrib.bridges.mcp.faults import ambiguity_of
 from toolcrib.closing import Closing
 
 LOGGER = logging.getLogger("toolcrib.mcp")
@@ -338,6 +339,8 @@ def _read(line: Line) -> types.JSONRPCMessage | types.ErrorData:
     if isinstance(message, types.JSONRPCNotification) and "id" in from_json(line.data):
         text = "Invalid request: an id must be a string or an integer"
         return types.ErrorData(code=INVALID_REQUEST, message=text)
+    if ambiguity := ambiguity_of(line.data):
+        return types.ErrorData(code=INVALID_REQUEST, message=f"Invalid request: {ambiguity}")
     return message
 
 
