@@ -47,6 +47,12 @@ def layers(contract: str) -> list[set[str]]:
     return [set(line.split(" | ")) for line in CONTRACTS[contract]["layers"]]
 
 
+def test_all_that_is_logged_goes_through_a_logger_that_never_raises() -> None:
+    own = re.compile(r"""getLogger\(["']toolcrib""")
+    files = [p for p in sorted(SOURCE.rglob("*.py")) if own.search(p.read_text(encoding="utf-8"))]
+    assert files == []
+
+
 def test_no_two_classes_have_one_name() -> None:
     places = defaultdict(list)
     for place, name in classes():

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-import logging
 import re
 import select
 import sys
@@ -26,6 +25,7 @@ import msgspec
 
 from toolcrib.closing import Closing
 from toolcrib.errors import ApprovalError, ErrorCode
+from toolcrib.failures import SafeLogger
 from toolcrib.runner.approval import NO_RULE, check_always, checked_answer, differing, mismatch
 from toolcrib.storage import OWNERS, Row, SqlDatabase, Transaction, as_column
 from toolcrib.threads import in_thread
@@ -76,7 +76,7 @@ async def answer_later(_request: ApprovalRequest) -> Answer | None:
 # Rule: nothing hides anything else. Parts that are too long share the room evenly, are cut in the
 # middle so that the beginning and the end are seen, and say how much is left out.
 
-_log = logging.getLogger("toolcrib.approvals")
+_log = SafeLogger("toolcrib.approvals")
 _ALWAYS_CHOICE = "always: yes, and always to exactly this"
 _FOR_RUN_CHOICE = (
     "same: yes, and to exactly this for this run, run: yes, and to this tool for this run"

@@ -14,16 +14,37 @@ import logging
 import sysconfig
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from toolcrib.errors import MissingExtraError, SchemaError, ToolError
 
-LOGGER = logging.getLogger("toolcrib.tools")
 _MAX_FRAMES = 8
 _TOOLCRIB_PATH = str(Path(__file__).parent)
 _LIBRARY_PATHS = tuple(
     sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
+
+
+class SafeLogger(logging.LoggerAdapter[logging.Logger]):
+    """The logger of this name. Writing to it never raises, so it never decides how a call ends.
+
+    A closed standard error, or a handler, filter or formatter of the application, may raise.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(logging.getLogger(name))
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1  # this is not where it happened
+        try:
+            super().log(level, msg, *args, **kwargs)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001, S110  the line is lost
+            pass
+
+
+LOGGER = SafeLogger("toolcrib.tools")
 
 
 class Explained(Exception):  # noqa: N818  a base class: subclasses name what happened
@@ -133,9 +154,10 @@ def own_places(traceback: TracebackType | None) -> list[str]:
 def _kind(raised: BaseException) -> str:
     """Return `module.Kind` of an exception; for a group, also the kinds in it."""
     kind = type(raised)
-    name = kind.__qualname__
-    if kind.__module__ != "builtins":
-        name = f"{kind.__module__}.{name}"
+    try:
+        name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+    except Exception:  # noqa: BLE001  an author's metaclass
+        return "an exception whose class has no name"
     if isinstance(raised, BaseExceptionGroup):
         member_kinds = sorted({type(member).__qualname__ for member in raised.exceptions})
         return f"{name} of {', '.join(member_kinds)}"

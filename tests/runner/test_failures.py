@@ -13,9 +13,21 @@ import msgspec
 import numpy as np
 import pydantic
 import pytest
+from rows import each_row
 from runner import process_tools
 
-from toolcrib import ALL, Allow, Catalog, ErrorCode, Failed, ToolCall, ToolError, ToolRunner, tool
+from toolcrib import (
+    ALL,
+    Allow,
+    ApprovalRequest,
+    Catalog,
+    ErrorCode,
+    Failed,
+    ToolCall,
+    ToolError,
+    ToolRunner,
+    tool,
+)
 from toolcrib.agent.history import result_message
 from toolcrib.errors import CapabilityError, OutcomeUnknown
 from toolcrib.failures import LOGGER, own_places
@@ -197,12 +209,69 @@ def test_by_default_the_line_is_printed(capsys: pytest.CaptureFixture[str]) -> N
     """Python prints warnings of loggers that nobody has set up; pytest has, so it is asked here."""
     handler = logging.lastResort
     assert handler is not None
-    LOGGER.addHandler(handler)
+    LOGGER.logger.addHandler(handler)
     try:
         asyncio.run(ToolRunner([raises]).exec(ToolCall("c", "raises", '{"text": "x"}')))
     finally:
-        LOGGER.removeHandler(handler)
+        LOGGER.logger.removeHandler(handler)
     assert capsys.readouterr().err.startswith("tool 'raises' raised RuntimeError at ")
+
+
+@tool(visible=ALL)
+async def gives_nan(text: str) -> float:
+    """Give what is not JSON."""
+    return float("nan")
+
+
+@tool(visible=ALL, safe=False)
+async def asks(text: str) -> str:
+    """Need approval."""
+    return text
+
+
+async def nobody(_request: ApprovalRequest) -> Any:
+    helper()
+
+
+class NoName(type):
+    @property
+    def __module__(cls) -> str:  # type: ignore[override]
+        raise RuntimeError(CANARY)
+
+
+class Odd(Exception, metaclass=NoName):  # noqa: N818
+    pass
+
+
+@tool(visible=ALL)
+async def raises_what_has_no_name(text: str) -> str:
+    """Raise."""
+    raise Odd
+
+
+@each_row(
+    "raised", [ValueError("closed"), GeneratorExit(), asyncio.CancelledError(), SystemExit(3)]
+)
+async def test_a_line_that_cannot_be_logged_changes_no_call(raised: BaseException) -> None:
+    """A closed standard error, or a filter of the application's own, which raises."""
+
+    def refuses(_record: logging.LogRecord) -> bool:
+        raise raised
+
+    sink = MemorySink()
+    tools: list[Any] = [raises, raises_in_a_thread, gives_nan, asks, raises_what_has_no_name]
+    runner = ToolRunner(tools, approver=nobody, sinks=[sink])
+    LOGGER.logger.addFilter(refuses)
+    try:
+        outcomes = await runner.exec_all(
+            ToolCall(each.definition.name, each.definition.name, '{"text": "x"}') for each in tools
+        )
+    finally:
+        LOGGER.logger.removeFilter(refuses)
+    codes = [each.error.code for each in outcomes if isinstance(each, Failed)]
+    failed = ErrorCode.TOOL_ERROR
+    assert codes == [failed, failed, ErrorCode.INVALID_OUTPUT, ErrorCode.APPROVAL_FAILED, failed]
+    assert len(sink.records) == len(tools)
 
 
 @dataclasses.dataclass

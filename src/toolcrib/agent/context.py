@@ -14,7 +14,6 @@ elsewhere, or the next run of a conversation, sends what was sent before.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -38,6 +37,7 @@ from toolcrib.errors import (
     PromptTooLargeError,
     ToolError,
 )
+from toolcrib.failures import SafeLogger
 from toolcrib.threads import cancel_requests
 from toolcrib.tools import Catalog, per_call
 from toolcrib.values.content import Part, as_texts, text_in
@@ -47,7 +47,7 @@ from toolcrib.values.message import ChatRequest, LLMClient, Message, Settings, U
 from toolcrib.values.step import SummaryStep
 from toolcrib.values.typed import HandWritten, got_type
 
-_log = logging.getLogger("toolcrib.agent")
+_log = SafeLogger("toolcrib.agent")
 
 WINDOWS = {
     "claude": 200_000,

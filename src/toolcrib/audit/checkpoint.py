@@ -23,7 +23,6 @@ from __future__ import annotations
 import base64
 import binascii
 import inspect
-import logging
 import os
 import re
 import stat
@@ -39,13 +38,14 @@ import msgspec
 
 from toolcrib.audit import tree
 from toolcrib.errors import MissingExtraError, SourceError, ToolcribError
+from toolcrib.failures import SafeLogger
 from toolcrib.storage import create_private
 from toolcrib.threads import renewed_in_children
 from toolcrib.values.decision import INVISIBLE
 from toolcrib.values.typed import check_each, check_type, got_type
 
 _NOT_ASYNC = "keep is a folder's path, or a function that is not async"
-_log = logging.getLogger("toolcrib.audit")
+_log = SafeLogger("toolcrib.audit")
 _ED25519 = b"\1"  # the signature type of https://c2sp.org/signed-note
 _DASH = "— "
 _ROTATES = "rotates to "

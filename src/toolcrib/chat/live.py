@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
@@ -52,6 +51,7 @@ from toolcrib.chat.view import (
     own_id,
 )
 from toolcrib.errors import SourceError, ToolcribError
+from toolcrib.failures import SafeLogger
 from toolcrib.storage import UnreachableError
 from toolcrib.values.call import ToolCall
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Caller
@@ -70,7 +70,7 @@ from toolcrib.values.run import (
     ToolCallStarted,
 )
 
-_log = logging.getLogger("toolcrib.chat")
+_log = SafeLogger("toolcrib.chat")
 Carried: TypeAlias = RunStream | DurableStream
 T = TypeVar("T")
 _MOST_WAITING = 2_000  # operations that a watcher may be behind

@@ -12,7 +12,6 @@ who may answer have no key.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import time
 from collections.abc import (
@@ -62,6 +61,7 @@ from toolcrib.durable.store import (
     request_text,
 )
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError, no_such
+from toolcrib.failures import SafeLogger
 from toolcrib.processes import has_ended, this_process
 from toolcrib.storage import UnreachableError, storable
 from toolcrib.values.content import Prompt
@@ -108,7 +108,7 @@ _NO_REASON = (
     "a worker could not read it, perhaps because of a different state_key. See the log of "
     "the worker, then resume the run"
 )
-_log = logging.getLogger("toolcrib.durable")
+_log = SafeLogger("toolcrib.durable")
 
 
 class DurableAgents(Closing):

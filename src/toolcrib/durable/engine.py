@@ -23,7 +23,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
 import sqlite3
 import threading
 import time
@@ -39,6 +38,7 @@ import msgspec
 
 from toolcrib.closing import Closing
 from toolcrib.errors import MissingExtraError, SourceError, ToolcribError
+from toolcrib.failures import SafeLogger
 from toolcrib.runner.execute import until_done
 from toolcrib.storage import UnreachableError, database
 from toolcrib.values.json import Veiled
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import sqlalchemy
 
 T = TypeVar("T")
-_log = logging.getLogger("toolcrib.durable")
+_log = SafeLogger("toolcrib.durable")
 Work = Callable[[str, int], Awaitable[bool]]
 """Executes one segment of a run, given the run's id and the segment's number.
 

@@ -39,7 +39,6 @@ key before it ran keeps its own outcome.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -49,7 +48,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import msgspec
 
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
-from toolcrib.failures import log_over_time, log_without_code
+from toolcrib.failures import SafeLogger, log_over_time, log_without_code
 from toolcrib.hydration import Repairer, repair
 from toolcrib.runner.execute import left_running
 from toolcrib.runner.executor import Executor, ToolPlan, follow, late_end
@@ -177,7 +176,7 @@ _ENDED_OUTCOMES = (Completed, Failed)
 _RESUMED = Allow("the call had already begun and is being resumed", "standard")
 _POLL_SECONDS = 0.05  # seconds between checks whether the outcome is written
 _LONGEST_POLLING = 60.0  # seconds that another writer of an unknown outcome may take
-_log = logging.getLogger("toolcrib.audit")
+_log = SafeLogger("toolcrib.audit")
 
 
 Recorded: TypeAlias = tuple[Outcome, ToolInvocationRecord | None, SinkResult]

@@ -33,7 +33,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 import msgspec
 
 from toolcrib.errors import MissingExtraError, SourceError
-from toolcrib.failures import Explained
+from toolcrib.failures import Explained, SafeLogger
 from toolcrib.storage.cache_folder import OWNERS, create_private
 from toolcrib.threads import renewed_in_children
 from toolcrib.urls import without_password, without_passwords
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from sqlalchemy.pool import PoolProxiedConnection
 
 T = TypeVar("T")
-_log = logging.getLogger("toolcrib.storage")
+_log = SafeLogger("toolcrib.storage")
 Row: TypeAlias = Mapping[str, Any]
 PATIENCE = 10.0  # seconds to wait for another connection's lock
 PRAGMAS = ("synchronous=FULL", "fullfsync=ON", "foreign_keys=ON")

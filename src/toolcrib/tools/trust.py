@@ -9,17 +9,17 @@ digest covers them, and everything else that toolcrib reads from the definition.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
 from toolcrib.errors import DefinitionError
+from toolcrib.failures import SafeLogger
 from toolcrib.values.definition import Annotations, ToolDefinition
 from toolcrib.values.typed import HandWritten, got_type
 
-_LOGGER = logging.getLogger("toolcrib.tools")
+_LOGGER = SafeLogger("toolcrib.tools")
 
 TrustName: TypeAlias = Literal["read_only", "trusted"]
 ClaimName: TypeAlias = Literal["read_only"]

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import secrets
 from contextlib import suppress
 from math import inf
@@ -50,7 +49,7 @@ from toolcrib.bridges.mcp.elicitation import (
 from toolcrib.bridges.mcp.faults import CLOSED
 from toolcrib.doors import MayApprove
 from toolcrib.errors import ApprovalError, ErrorCode
-from toolcrib.failures import log_raised
+from toolcrib.failures import SafeLogger, log_raised
 from toolcrib.hydration import hydrate
 from toolcrib.runner import ToolRunner
 from toolcrib.values.call import ToolCall
@@ -61,7 +60,7 @@ from toolcrib.values.record import PART_WAITED, CallError, Completed, Failed, Ou
 
 IDLE = 1_800.0  # seconds
 MOST_RUNS = 10_000
-LOGGER = logging.getLogger("toolcrib.mcp")
+LOGGER = SafeLogger("toolcrib.mcp")
 _MOST_PROGRESS = 100
 _LONGEST_MESSAGE = 1_000
 _NOT_RECORDED = "The outcome of the call could not be recorded."

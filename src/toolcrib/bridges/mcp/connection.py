@@ -41,13 +41,13 @@ from toolcrib.bridges.mcp.tasks import LOST, Tasks, call_as_task, raw_answer
 from toolcrib.bridges.mcp.transport import HttpTransport, StdioTransport
 from toolcrib.clients.server import hidden, remembered
 from toolcrib.errors import OutcomeUnknown, SourceError, ToolError
-from toolcrib.failures import log_raised
+from toolcrib.failures import SafeLogger, log_raised
 from toolcrib.runner.execute import until_done
 from toolcrib.values.context import CallContext
 from toolcrib.values.json import JsonValue, digest, encodable
 
 T = TypeVar("T")
-LOGGER = logging.getLogger("toolcrib.mcp")
+LOGGER = SafeLogger("toolcrib.mcp")
 MOST_TOOLS = 10_000
 _MOST_PAGES = 1_000
 _AGAIN = 5.0  # seconds until a stream of changes is reopened, or tools are listed again

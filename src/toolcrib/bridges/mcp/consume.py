@@ -10,7 +10,6 @@ and the others can be used.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,6 +20,7 @@ import msgspec
 from toolcrib.bridges.mcp.connection import Connection, SessionOptions
 from toolcrib.bridges.mcp.servers import Server, legal_name, named_servers, prefix_of
 from toolcrib.errors import CatalogError, DefinitionError, SourceError, did_you_mean
+from toolcrib.failures import SafeLogger
 from toolcrib.tools import Catalog
 from toolcrib.tools.build import stated_annotations
 from toolcrib.tools.component import Tool
@@ -31,7 +31,7 @@ from toolcrib.values.context import CallContext
 from toolcrib.values.definition import All, AnnotationOptions, ImportedForm
 from toolcrib.values.typed import check_each, check_type, names_wrong_types
 
-LOGGER = logging.getLogger("toolcrib.mcp")
+LOGGER = SafeLogger("toolcrib.mcp")
 _LONGEST = 500  # characters of the reason why a tool was left out
 
 Visible: TypeAlias = Sequence[str] | All | Mapping[str, Sequence[str] | All] | None

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import re
 import stat
@@ -34,8 +33,9 @@ from pydantic_core import from_json
 
 from toolcrib.bridges.mcp.faults import ambiguity_of
 from toolcrib.closing import Closing
+from toolcrib.failures import SafeLogger
 
-LOGGER = logging.getLogger("toolcrib.mcp")
+LOGGER = SafeLogger("toolcrib.mcp")
 MAX_LINE = 8 * 1_048_576
 _CHUNK = 65_536
 _CANCELLED = "notifications/cancelled"

@@ -16,7 +16,6 @@ the server ends, and so is one that waits for an approval. Both are recorded.
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 import sys
 from collections import Counter
@@ -59,7 +58,7 @@ from toolcrib.bridges.mcp.elicitation import StillOpen, read_state, written
 from toolcrib.bridges.mcp.pipes import StandardInput
 from toolcrib.bridges.mcp.tasks import EXTENSION, TaskParams, TaskUpdateParams, plain
 from toolcrib.doors import MayApprove
-from toolcrib.failures import log_raised
+from toolcrib.failures import SafeLogger, log_raised
 from toolcrib.runner import ToolRunner
 from toolcrib.runner.approval import DEFAULT_SECONDS
 from toolcrib.values.context import PolicyContext
@@ -67,7 +66,7 @@ from toolcrib.values.decision import Caller
 from toolcrib.values.json import JsonObject
 from toolcrib.values.typed import check_type, names_wrong_types
 
-LOGGER = logging.getLogger("toolcrib.mcp")
+LOGGER = SafeLogger("toolcrib.mcp")
 PAGE = 500
 TASK_AFTER = 10.0
 _FRESH_MS = 60_000  # how long a client may keep the list of tools

@@ -6,7 +6,6 @@ An answer becomes the tool's result, or an error that a model can act on. On the
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -40,6 +39,7 @@ from toolcrib.errors import (
     ToolError,
     did_you_mean,
 )
+from toolcrib.failures import SafeLogger
 from toolcrib.kit.http import HttpAnswer, Unanswered
 from toolcrib.schema import LazyValidator
 from toolcrib.tools.capability import PerCall
@@ -54,7 +54,7 @@ from toolcrib.values.json import JsonValue, canonical_json, fresh, json_bytes
 from toolcrib.values.typed import Checked, check_each, names_wrong_types
 
 T = TypeVar("T")
-_LOGGER = logging.getLogger("toolcrib.bridges")
+_LOGGER = SafeLogger("toolcrib.bridges")
 
 Visible: TypeAlias = Mapping[str, Sequence[str] | All]
 
