@@ -9,7 +9,7 @@ import random
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import sqlalchemy
 from audit.audit_helpers import opened, record, write_calls
 from samples import WHOLE, sample, sampled
 
-from toolcrib import ALL, ToolCall, ToolRunner, tool
+from toolcrib import ALL, Completed, ToolCall, ToolRunner, tool
 from toolcrib.audit import (
     AuditEntry,
     AuditLog,
@@ -737,3 +737,39 @@ async def test_two_that_write_and_read_at_once_take_nothing_for_an_older_copy(pa
 
 def log_url(path: Path) -> str:
     return f"sqlite:///{path}"
+
+
+@pytest.mark.parametrize("replaced", ["gone", "new", "of another program"])
+async def test_a_log_that_is_removed_while_it_is_open_does_not_begin_again(
+    replaced: str, tmp_path: Path
+) -> None:
+    """The calls that it had recorded would run again."""
+    ran: list[int] = []
+
+    @tool(visible=ALL)
+    async def charge(cents: int) -> str:
+        """Charge."""
+        ran.append(cents)
+        return "paid"
+
+    url, file = f"sqlite:///{tmp_path}/crib.db", tmp_path / "crib.db"
+    paid = ToolCall("order_77", "charge", '{"cents": 1999}')
+    async with AuditLog(url) as first:
+        assert isinstance(await ToolRunner([charge], sinks=[first]).exec(paid), Completed)
+    async with AuditLog(url) as log:
+        runner = ToolRunner([charge], sinks=[log])
+        await runner.exec(ToolCall("other", "charge", '{"cents": 1}'))
+        for each in tmp_path.glob("crib.db*"):
+            each.unlink()
+        if replaced == "new":
+            async with AuditLog(url) as second:
+                await second.write(record())
+        elif replaced == "of another program":
+            with closing(sqlite3.connect(file)) as connection:
+                connection.execute("CREATE TABLE other (a)")
+        for _ in range(3):
+            with pytest.raises(SourceError, match="removed"):
+                await runner.exec(paid)
+    assert ran == [1999, 1]
+    async with AuditLog(url) as again:
+        assert isinstance(await ToolRunner([charge], sinks=[again]).exec(paid), Completed)

@@ -121,6 +121,10 @@ _PUT_BACK = (
     "the audit log is not the one that was open: an older copy was put back;"
     " verify the log with a head or checkpoint that was kept"
 )
+_REPLACED = (
+    "the audit log is not the one that was open: it was removed, or another log has taken its place;"
+    " if that was meant, open it by another AuditLog"
+)
 _NO_THREAD = (
     "the audit log cannot be written: no thread can be started, so the process has too many of them or"
     " too little memory"
@@ -263,6 +267,8 @@ def state_of(transaction: Transaction, seal: Seal) -> State | None:
     found = stored_state(transaction)
     if found is None:
         _check_untouched(transaction)
+        if newest:
+            raise SourceError(_REPLACED)
         return None
     state = _checked_state(seal, found.state, found.sealed)
     _check_follows(newest, state, partial(tree.tiles, transaction))
@@ -273,12 +279,16 @@ def state_of(transaction: Transaction, seal: Seal) -> State | None:
 def _check_follows(known: Mapping[str, State], state: State, read: tree.Read) -> None:
     """Raise SourceError unless a state is the newest known one or follows from it.
 
-    Entries that others wrote since then are cheap to check: the tree gives the root that it had at the
-    earlier size. A migrated log never has format 1 again.
+    A new log in place of the known one would not have the calls that have run, and they would run
+    again. Entries that others wrote since then are cheap to check: the tree gives the root that it
+    had at the earlier size. A migrated log never has format 1 again.
     """
     newest = known.get(state.log)
-    if state.format == 1 and any(other.format > 1 for other in known.values()):
-        raise SourceError(_PUT_BACK)
+    if any(other.format > 1 for other in known.values()):
+        if state.format == 1:
+            raise SourceError(_PUT_BACK)
+        if newest is None:
+            raise SourceError(_REPLACED)
     if newest is None or state == newest:
         return
     follows = state.head.seq > newest.head.seq
@@ -418,6 +428,8 @@ class Tail(CheckedLog):
         found = _stored(under_lock())
         if found is None and transaction.execute(_BEGIN, format=FORMAT) == 1:
             _check_untouched(transaction)
+            if seal.newest:
+                raise SourceError(_REPLACED)
             seal.check_new()
             self._use(transaction, seal, State(head=NOTHING, log=uuid4().hex, root=_EMPTY))
             self.add([NewEntry.of(Genesis(self.state.log, FORMAT))])
