@@ -240,7 +240,8 @@ async def test_of_fifty_that_wait_and_ten_that_work_on_two_slots_none_starves(
         for runs in (waits, goes):
             began = [run for run in first if run in runs]
             assert max(abs(began.index(run) - at) for at, run in enumerate(runs)) <= slots
-        assert max(map(first.index, goes)) < 4 * few
+        # an agent's queue is looked at ten times a second: of few runs, less can be said
+        assert max(map(first.index, goes)) < (4 * few if WHOLE else many + few - 1)
 
         asked = await worker.pending()
         assert len(asked) == many
