@@ -676,3 +676,33 @@ async def test_no_header_is_an_error_of_the_server(
 
     await app(scope, receive, send)  # type: ignore[arg-type]
     assert statuses[0] < 500
+
+
+@pytest.mark.parametrize("path", ["/threads", "/v1/chat/completions", "/agent"])
+async def test_who_hangs_up_while_sending_a_body_is_no_failure_of_the_server(
+    path: str, tmp_path: Path
+) -> None:
+    """Otherwise whoever may post could fill its log with tracebacks."""
+    agent = Agent(ScriptedClient(["Hi."]), [])
+    app = Starlette(
+        routes=[
+            *openai_routes(agent, authenticate=lambda _: Caller("ada")),
+            ag_ui_route(agent, path="/agent", authenticate=lambda _: Caller("ada")),
+            Mount("/", chat_app(agent, store=f"sqlite:///{tmp_path}/chat.db", authenticate=ada)),
+        ]
+    )
+    received = [{"type": "http.request", "body": b"{", "more_body": True}]
+
+    async def receive() -> dict[str, Any]:
+        return received.pop() if received else {"type": "http.disconnect"}
+
+    async def send(_message: Any) -> None: ...
+
+    headers = [(b"content-type", b"application/json"), (b"host", b"localhost")]
+    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": path, "headers": headers}
+    scope |= {"query_string": b"", "client": ("127.0.0.1", 1), "server": ("localhost", 80)}
+    await app(scope, receive, send)
+
+
+def ada(_request: object) -> Caller:
+    return Caller("ada")

@@ -894,3 +894,14 @@ async def test_a_run_without_money_is_limited_and_goes_on_when_there_is_some(fil
             await durable.resume(run_id)
             result = await durable.result(run_id)
         assert (result.status, await store.paid("ada")) == ("completed", 3)
+
+
+@pytest.mark.parametrize("blank", ["", "  "])
+async def test_a_blank_id_is_no_id(blank: str, tmp_path: Path) -> None:
+    """An application whose key is empty by mistake would begin a run each time."""
+    async with DurableAgents(f"sqlite:///{tmp_path}/runs.db", {"desk": desk(tmp_path)}) as worker:
+        with pytest.raises(ToolcribError, match="run_id= must be at most 200"):
+            await worker.start("desk", PROMPT, run_id=blank)
+        run_id = await worker.start("desk", PROMPT)
+        with pytest.raises(ToolcribError, match="fork_id= must be at most 200"):
+            await worker.fork(run_id, turn=0, fork_id=blank)

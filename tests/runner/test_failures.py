@@ -487,3 +487,24 @@ async def test_the_longest_text_that_is_not_cut() -> None:
     outcome = await ToolRunner([tells]).exec(ToolCall("c", "tells", "{}"))
     assert isinstance(outcome, Failed)
     assert (outcome.error.message, outcome.model_text) == ("x" * 65_536, "y" * 65_536)
+
+
+class Evil(list[int]):
+    def __iter__(self) -> Any:
+        raise GeneratorExit
+
+
+@tool(visible=ALL)
+async def gives_evil(text: str) -> object:
+    """Give a result whose own code raises."""
+    return Evil([1])
+
+
+async def test_what_a_result_raises_as_it_is_read_is_no_end_of_the_event_loop() -> None:
+    sink = MemorySink()
+    outcome = await ToolRunner([gives_evil], sinks=[sink]).exec(
+        ToolCall("c", "gives_evil", '{"text": "x"}')
+    )
+    assert isinstance(outcome, Failed)
+    assert outcome.error.code is ErrorCode.INVALID_OUTPUT
+    assert [record.status for record in sink.records] == ["failed"]

@@ -277,7 +277,7 @@ class Agent:
         history: Sequence[Message] = (),
         caller: Caller = ANONYMOUS,
         offered: Sequence[str] = (),
-        run_id: str = "",
+        run_id: str | None = None,
         speaker: str = "",
         **options: Unpack[RunOptions],
     ) -> RunState:
@@ -288,7 +288,7 @@ class Agent:
         """
         check_run_id("run_id", run_id)
         state = self.team.prepared_state(
-            prompt, history, caller, offered, options, run_id=run_id, speaker=speaker
+            prompt, history, caller, offered, options, run_id=run_id or "", speaker=speaker
         )
         return self.team.signed(state)
 
@@ -300,7 +300,7 @@ class Agent:
         prompt: Prompt | None = None,
         reopen: bool = False,
         repeat: Repeat = "deny",
-        fork_id: str = "",
+        fork_id: str | None = None,
     ) -> RunState:
         """Return the state of a new run that continues from an earlier turn of another one.
 

@@ -89,11 +89,11 @@ class ForkPoint(msgspec.Struct, frozen=True):
             raise ToolcribError(
                 "give reopen=True, to decide calls again, or prompt=, for what the user says, not both"
             )
-        check_run_id("fork_id", self.fork_id)
+        check_run_id("fork_id", self.fork_id or None)
 
     @staticmethod
     def of(
-        turn: int, prompt: Prompt | None, *, reopen: bool, repeat: Repeat, fork_id: str
+        turn: int, prompt: Prompt | None, *, reopen: bool, repeat: Repeat, fork_id: str | None
     ) -> ForkPoint:
         """Return a fork point with a user's prompt.
 
@@ -102,7 +102,8 @@ class ForkPoint(msgspec.Struct, frozen=True):
         message = None if prompt is None else prompt_message(prompt)
         if message is not None:
             message = msgspec.structs.replace(message, untrusted=is_tainted_here())
-        return ForkPoint(turn, message, reopen, repeat, fork_id)
+        check_run_id("fork_id", fork_id)
+        return ForkPoint(turn, message, reopen, repeat, fork_id or "")
 
     @property
     def digest(self) -> str:

@@ -32,6 +32,7 @@ from toolcrib.chat.doors import (
     Doors,
     GivenRule,
     RunEvents,
+    body_fault,
     check_answer,
     followed,
 )
@@ -208,11 +209,9 @@ class _AgUiFront:
             return Refuse(by=caller.id)
         try:
             payload = msgspec.convert(resume.payload, type=_Payload)
-        except msgspec.ValidationError:
+        except msgspec.ValidationError as error:
             raise ChatError(
-                422,
-                "invalid_answer",
-                "a payload may have only approved, editedArgs, forRun and always",
+                422, "invalid_answer", body_fault(error, _Payload, "the payload")
             ) from None
         if not payload.approved and payload != _Payload(approved=False):
             raise ChatError(

@@ -50,7 +50,7 @@ from toolcrib.values.typed import HandWritten, check_each, check_type, names_wro
 try:
     from sse_starlette import EventSourceResponse, ServerSentEvent
     from starlette.exceptions import HTTPException
-    from starlette.requests import Request
+    from starlette.requests import ClientDisconnect, Request
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
     from starlette.types import Receive, Scope, Send
@@ -165,6 +165,8 @@ class Doors:
                 return refused(error)
             except ToolcribError as error:  # toolcrib's own, so its text is safe
                 return refused(ChatError(503, "unavailable", str(error)))
+            except ClientDisconnect:  # while it sent its body: nobody reads an answer
+                return Response(status_code=400)
 
         return Route(path, endpoint, methods=[method], name=handler.__name__.strip("_"))
 
@@ -361,7 +363,7 @@ def _body_refusal(error: msgspec.ValidationError, body: Any, type_: type[Any]) -
         for code, (why, claim_words) in NOT_A_CLIENTS.items():
             if not claims.isdisjoint(claim_words.split()):
                 return ChatError(422, code, f"{why}: {_expected_body(type_)}")
-    return ChatError(422, "invalid_body", _body_fault(error, type_))
+    return ChatError(422, "invalid_body", body_fault(error, type_))
 
 
 def _claims(part: Any) -> Iterator[str]:
@@ -386,13 +388,13 @@ def _expected_body(type_: type[Any]) -> str:
     return f"the body may have only {', '.join(type_.__struct_encode_fields__)}"
 
 
-def _body_fault(error: msgspec.ValidationError, type_: type[Any]) -> str:
+def body_fault(error: msgspec.ValidationError, type_: type[Any], whole: str = "the body") -> str:
     """Return where a body is wrong, and what is expected there; of what was sent, only its type."""
     text = str(error)
     if text.startswith("Object contains unknown field"):  # the name follows, whatever it says
         return _expected_body(type_)
     expectation, separator, path = text.rpartition(" - at `$")
-    expectation, location = (expectation, path.strip(".`")) if separator else (text, "the body")
+    expectation, location = (expectation, path.strip(".`")) if separator else (text, whole)
     if not expectation.startswith(_TYPE_ERRORS):
         return f"{location}: this value is not allowed"
     return f"{location}: {expectation[0].lower()}{expectation[1:].replace('`', '')}"

@@ -177,7 +177,7 @@ class DurableAgents(Closing):
         *,
         caller: Caller = ANONYMOUS,
         history: Sequence[Message] = (),
-        run_id: str = "",
+        run_id: str | None = None,
         speaker: str = "",
         **options: Unpack[RunOptions],
     ) -> str:
@@ -207,7 +207,7 @@ class DurableAgents(Closing):
         reopen: bool = False,
         repeat: Repeat = "deny",
         agent: str = "",
-        fork_id: str = "",
+        fork_id: str | None = None,
     ) -> str:
         """Begin a run that continues from an earlier turn of another one; return its id at once.
 

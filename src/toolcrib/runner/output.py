@@ -29,7 +29,7 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 
 from toolcrib.errors import ErrorCode
 from toolcrib.failures import log_raised, log_unusable
-from toolcrib.runner.stopped import NOT_ITS_OWN, Reporter
+from toolcrib.runner.stopped import Reporter
 from toolcrib.schema.references import EACH, split_path
 from toolcrib.tools import Tool
 from toolcrib.values.call import Hydrated, HydrationResult, ToolCall
@@ -126,7 +126,7 @@ def check_output(
             )
     except Unusable as unusable:
         return unusable
-    except NOT_ITS_OWN:
+    except KeyboardInterrupt:
         raise
     except BaseException:  # noqa: BLE001  inspecting a value may run an author's code
         return not_json(value)
@@ -142,7 +142,7 @@ def check_output(
                 else "it is invalid"
             )
             return Unusable(reason)
-    except NOT_ITS_OWN:
+    except KeyboardInterrupt:
         raise
     except BaseException as raised:  # noqa: BLE001  the author's validator, or a panic in Rust
         log_raised(f"the result validator of tool '{tool.definition.name}'", raised)
@@ -229,7 +229,7 @@ def not_json(value: object) -> Unusable:
                 break
             path.append(unconvertible[0])
             value = unconvertible[1]
-    except NOT_ITS_OWN:
+    except KeyboardInterrupt:
         raise
     except BaseException:  # noqa: BLE001, S110  an author's code may raise anything
         pass
