@@ -82,6 +82,7 @@ _FOR_RUN_CHOICE = (
     "same: yes, and to exactly this for this run, run: yes, and to this tool for this run"
 )
 _POLL_SECONDS = 0.1
+_SECONDS_TO_PRINT = 0.05  # for whoever prints the events of a run: the question comes after them
 _MAX_PLACES = 20
 _PLACE_ROOM = 100  # characters of each of them
 _PLAIN_PLACE = re.compile(r"[\w/*~-]{1,100}", re.ASCII)
@@ -115,6 +116,7 @@ class TerminalApprover:
     async def __call__(self, request: ApprovalRequest) -> Answer:
         async with self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
             text, given_up = question(request), threading.Event()
+            await asyncio.sleep(_SECONDS_TO_PRINT)
             try:
                 answer = await in_thread(lambda: self._ask(text, given_up))
             finally:

@@ -20,6 +20,7 @@ from waiting import until
 
 from toolcrib import (
     ALL,
+    Agent,
     ApprovalRequest,
     Approve,
     Ask,
@@ -33,6 +34,7 @@ from toolcrib import (
 )
 from toolcrib.approvals import ApprovalStore, TerminalApprover, question, shown_arguments
 from toolcrib.errors import ErrorCode
+from toolcrib.testing import ScriptedClient, call
 from toolcrib.threads import Work
 from toolcrib.values.context import CallScope, RunTally, ToolApproval
 from toolcrib.values.json import JsonObject, digest
@@ -389,3 +391,19 @@ async def test_a_word_that_was_not_entered_is_no_answer() -> None:
     )
     assert isinstance(outcome, Failed)
     assert outcome.error.code is ErrorCode.APPROVAL_REQUIRED
+
+
+async def test_what_came_before_a_question_is_printed_before_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A program that prints the events of a run, and asks at the same terminal."""
+    approver = TerminalApprover(source=io.StringIO("y\n"))
+    model = ScriptedClient([["I delete it.", call("delete", path="a")], "Done."])
+    stream = Agent(model, ToolRunner([delete], approver=approver)).stream("Delete a.")
+    async for event in stream:
+        sys.stderr.write(f"{type(event).__name__}\n")
+        await asyncio.sleep(0)
+    printed = capsys.readouterr().err
+    before, _, after = printed.partition("Run delete ")
+    assert before.split()[-2:] == ["ToolCallStarted", "ApprovalRequested"]
+    assert after.split()[-1] == "Done"

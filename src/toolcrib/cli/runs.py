@@ -79,7 +79,7 @@ AgentsOption: TypeAlias = Annotated[
 ]
 RunArgument: TypeAlias = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
 NewRunOption: TypeAlias = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--run",
         metavar="ID",
@@ -98,7 +98,7 @@ def start(
     caller: Annotated[
         str, typer.Option("--caller", metavar="ID", help="On behalf of this caller.")
     ] = "cli",
-    run: NewRunOption = "",
+    run: NewRunOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Begin a run and print its id. A worker does the rest."""
@@ -137,7 +137,7 @@ def fork(  # noqa: PLR0913  one for each option
         str, typer.Option("--agent", metavar="AGENT", help="Continue with this agent instead.")
     ] = "",
     store: StoreOption = RUNS,
-    fork_id: NewRunOption = "",
+    fork_id: NewRunOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Begin a run that goes on from an earlier turn of another one, and print its id."""

@@ -551,6 +551,7 @@ _SHOWN_CALLS = 20
 
 class RunResult(Veiled, msgspec.Struct, frozen=True):
     """Says how a run ended. `messages` is the whole history; `pending` is what the run waits for.
+    `records` are those of its calls, in the order in which they ended.
 
     `limit` names the limit that ended it if `status` is `limited`: one of `Limits`, `empty_reply`,
     `money` if a budget of its caller has none left for its model, or how the last reply ended
