@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import threading
 from pathlib import Path
 from typing import Any
@@ -336,3 +337,19 @@ async def test_each_call_that_is_written_after_a_prune_has_what_it_refers_to(
         assert len(named) == 4
         assert named == (await log.attachments(named)).keys()
         assert (await other.verify()).ok
+
+
+@pytest.mark.parametrize("time", [math.nan, 10**400])
+async def test_a_time_or_a_limit_that_cannot_be_is_refused(time: float) -> None:
+    async with AuditLog("sqlite://") as log:
+        with pytest.raises(ToolcribError, match="no time"):
+            await log.prune(before=time)
+        with pytest.raises(ToolcribError, match="no time"):
+            await log.entries(AuditFilter(since=time))
+    with pytest.raises(ToolcribError, match="limit is a number from 0"):
+        AuditFilter(limit=-1)
+
+
+def test_a_url_that_no_file_has_is_refused() -> None:
+    with pytest.raises(SourceError, match="its URL must look like"):
+        AuditLog("sqlite:///a\0b.db")

@@ -30,6 +30,7 @@ from waiting import until
 from toolcrib import ErrorCode, ToolRunner
 from toolcrib.bridges.mcp import HttpServer, mcp_catalog, transport
 from toolcrib.bridges.mcp.connection import CHANGED, NOT_REACHED
+from toolcrib.bridges.mcp.content import UNUSABLE
 from toolcrib.bridges.mcp.faults import RequestFault, fault_of
 from toolcrib.bridges.mcp.pipes import BoundedLines, Line
 from toolcrib.bridges.mcp.transport import HttpTransport, UnanswerableError, read_line
@@ -238,12 +239,12 @@ DEEP = b'{"jsonrpc":"2.0","id":ID,"result":{"content":[],"x":' + b"[" * 900 + b"
         (500, FORM, b'{"oops": 1}', ErrorCode.OUTCOME_UNKNOWN, ""),
         (500, FORM, GONE, ErrorCode.TOOL_ERROR, "it is broken"),
         (403, "text/html", b"no", ErrorCode.TOOL_ERROR, "HTTP 403 Forbidden"),
-        (200, "text/html", b"<h1>hello</h1>", ErrorCode.TOOL_ERROR, "Unexpected content type"),
+        (200, "text/html", b"<h1>hello</h1>", ErrorCode.TOOL_ERROR, UNUSABLE),
         (200, FORM, b"{", ErrorCode.TOOL_ERROR, ""),
         (200, FORM, b"[1]", ErrorCode.TOOL_ERROR, ""),
         (200, FORM, DEEP, ErrorCode.TOOL_ERROR, ""),
         (200, FORM, b"[" * 9_000_000, ErrorCode.TOOL_ERROR, ""),
-        (202, "text/plain", b"", ErrorCode.TOOL_ERROR, "202 Accepted"),
+        (202, "text/plain", b"", ErrorCode.TOOL_ERROR, UNUSABLE),
         (200, FORM, b'{"jsonrpc":"2.0","id":ID,"result":{"x":1}}', ErrorCode.TOOL_ERROR, ""),
         (200, FORM, b'{"jsonrpc":"2.0","id":ID,"result":"busy"}', ErrorCode.TOOL_ERROR, ""),
         (200, FORM, b'{"jsonrpc":"2.0","id":9999,"result":{}}', ErrorCode.TOOL_ERROR, ""),
@@ -268,7 +269,7 @@ async def test_what_http_answers_in_place_of_mcp(
         async with mcp_catalog(url, client={"mode": "legacy"}) as catalog:
             failed = await failure(ToolRunner(catalog, approver=approves), "act")
     assert failed.error.code is code, failed
-    assert told in failed.model_text
+    assert told in failed.model_text + failed.error.message
     assert "busy" not in failed.error.message + failed.model_text
 
 

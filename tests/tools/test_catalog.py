@@ -14,6 +14,7 @@ from toolcrib import ALL, Catalog, Rejected, ToolCall, capability, hydrate, tool
 from toolcrib.errors import CatalogError, DefinitionError, SchemaError
 from toolcrib.schema import compile_validator
 from toolcrib.tools import as_tools, tool_of
+from toolcrib.values.json import JsonObject
 
 
 @capability
@@ -399,3 +400,18 @@ def test_a_definition_that_changes_afterwards_changes_nothing() -> None:
         "type": "object",
         "properties": {"x": {}},
     }
+
+
+def test_what_is_mistyped_is_told_with_what_was_likely_meant() -> None:
+    form = {"name": "price_of", "description": "Price.", "input_schema": {"type": "object"}}
+    with pytest.raises(CatalogError, match=r"price_off \(did you mean 'price_of'\?\)"):
+        Catalog.from_definitions([form], handlers={"price_off": print})
+
+    async def total() -> dict[str, int]:
+        """Sum up."""
+        return {"total": 1}
+
+    schema: JsonObject = {"type": "object", "properties": {"total": {"type": "integer"}}}
+    schema["additionalProperties"] = False
+    with pytest.raises(DefinitionError, match=r"'totl', which no result has \(did you mean 'total"):
+        tool(visible=["totl"], output_schema=schema)(total)

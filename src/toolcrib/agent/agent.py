@@ -544,6 +544,6 @@ class Agent:
 def _client_of(model: LLMClient | str) -> LLMClient:
     client = client_for(model) if isinstance(model, str) else model
     if isinstance(model, type) or not callable(getattr(client, "chat", None)):
-        expected = "a client, or a name such as 'openai:gpt-5'"
+        expected = "a client of toolcrib.clients, or a name such as 'openai:gpt-5'"
         raise TypeError(f"model must be {expected}; {got_type(model)}")
     return client

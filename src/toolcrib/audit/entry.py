@@ -79,7 +79,7 @@ class AuditFilter(HandWritten, frozen=True, kw_only=True):
     since the epoch. `after` is the `seq` after which to continue. With `newest`, the newest come
     first. With `latest`, entries saying that a call was planned or started, waits, or has an
     unknown outcome are left out if the log knows more about the call. Those that remain are calls
-    that have not ended, as far as the log knows.
+    that have not ended, as far as the log knows. Raises ToolcribError for a limit below 0.
     """
 
     run_id: str | None = None
@@ -94,6 +94,11 @@ class AuditFilter(HandWritten, frozen=True, kw_only=True):
     limit: int | None = None
     newest: bool = False
     latest: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.limit is not None and self.limit < 0:
+            raise ToolcribError("AuditFilter: limit is a number from 0, or None")
 
 
 EVERYTHING = AuditFilter()
@@ -491,11 +496,16 @@ def column(value: str) -> str:
 def seconds(at: float) -> float:
     """Return the time in a form that every database compares correctly.
 
-    Raises ToolcribError for NaN, which one database takes for NULL and another for later than all.
+    Raises ToolcribError for NaN, which one database takes for NULL and another for later than all, and
+    for an integer that no float can hold.
     """
-    if math.isnan(at):
-        raise ToolcribError("NaN is no time")
-    return float(at)
+    try:
+        found = float(at)
+    except OverflowError:
+        found = math.nan
+    if math.isnan(found):
+        raise ToolcribError("NaN is no time, and neither is a number that a float cannot hold")
+    return found
 
 
 def entry_of(row: tuple[Any, ...], *, intact: bool = True) -> AuditEntry:

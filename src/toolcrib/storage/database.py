@@ -883,7 +883,7 @@ class SqlDatabase:
     @names_wrong_types
     def __init__(self, url: str, *, mode: int = OWNERS) -> None:
         self._note = f"the database is {without_passwords(without_password(url))}"
-        if _TAKEN.match(url) is None:
+        if _TAKEN.match(url) is None or "\0" in url:
             failure = UnreachableError(f"the database cannot be used: its URL {_URLS}")
             failure.add_note(self._note)
             raise failure

@@ -602,7 +602,8 @@ def check_name(name: object) -> str:
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise DefinitionError(
-            f"tool name {str(name)[:80]!r}: use 1 to 128 of a-z, A-Z, 0-9, '_', '-' and '.'"
+            f"tool name {str(name)[:80]!r}: use 1 to 128 of a-z, A-Z, 0-9, '_', '-' and '.', such as"
+            " @tool(name='look_up')"
         )
     return name
 
@@ -626,7 +627,11 @@ def _visibility(
         except ValueError as error:
             raise DefinitionError(f"tool '{name}': {option}: {error}") from None
         if not exists:
-            raise DefinitionError(f"tool '{name}': {option} has {path!r}, which no result has")
+            fields = (output_schema or {}).get("properties", {})
+            likely = did_you_mean(path, fields) if isinstance(fields, dict) else ""
+            raise DefinitionError(
+                f"tool '{name}': {option} has {path!r}, which no result has{likely}"
+            )
     return tuple(paths)
 
 

@@ -207,7 +207,9 @@ def _check_by_name(handlers: Handlers, marks: Mapping[str, AnnotationOptions]) -
 def _check_all_used(names: set[str], **options: Mapping[str, object]) -> None:
     for option, by_name in options.items():
         if by_name.keys() - names:
-            unknown = ", ".join(sorted(by_name.keys() - names))
+            unknown = ", ".join(
+                f"{name}{did_you_mean(str(name), names)}" for name in sorted(by_name.keys() - names)
+            )
             raise CatalogError(f"{option} for tools that are not given as dictionaries: {unknown}")
 
 

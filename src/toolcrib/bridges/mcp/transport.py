@@ -350,6 +350,9 @@ class _Client(httpx2.AsyncClient):
                 return response
             if _content_type(response).startswith("application/json"):
                 return await _checked_response(request, response, request_id)
+            if request_id is not None and not _is_stream(response):
+                text = "the server's answer is neither JSON nor a stream of events"
+                return _error_response(request, RequestFault.UNREADABLE, text)
         except httpx2.DecodingError as error:
             return _error_response(request, RequestFault.UNREADABLE, _reason_of(error))
         except Exception as error:  # noqa: BLE001  the author's `auth` may raise anything
