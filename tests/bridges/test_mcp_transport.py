@@ -256,6 +256,7 @@ DEEP = b'{"jsonrpc":"2.0","id":ID,"result":{"content":[],"x":' + b"[" * 900 + b"
         (200, EVENTS, b": nothing\n\n", ErrorCode.OUTCOME_UNKNOWN, ""),
         (200, EVENTS, b"data: " + CLOSED + b"\n\n", ErrorCode.OUTCOME_UNKNOWN, ""),
         (200, FORM, CLOSED, ErrorCode.OUTCOME_UNKNOWN, ""),
+        (302, FORM, b"http://h.example/x?state=busy", ErrorCode.OUTCOME_UNKNOWN, ""),
         (307, FORM, b"http://h.example/x?state=busy", ErrorCode.TOOL_ERROR, "http://h.example/x n"),
     ],
 )

@@ -47,6 +47,7 @@ from toolcrib.errors import SourceError
 from toolcrib.failures import log_raised
 
 MAX_MESSAGE = 8 * 1_048_576
+_ELSEWHERE = (301, 302, 303)  # after these the next request is a GET: the call is not sent again
 _TAIL = 4_096  # bytes kept of a server's standard error
 # seconds that a program gets to end by itself, and again after a signal; also for a DELETE by HTTP
 _ENDS = 2.0
@@ -346,6 +347,9 @@ class _Client(httpx2.AsyncClient):
             response = await self._send(request, **options)
             if response.status_code >= HTTPStatus.BAD_REQUEST:
                 return await _refusal_response(request, response, request_id)
+            if response.status_code in _ELSEWHERE and _calls_tool(message):
+                text = f"HTTP {response.status_code}: it may be done, and its answer is elsewhere"
+                return _error_response(request, RequestFault.BROKEN, text)
             if response.next_request is not None:  # the SDK follows it, or names its target
                 return response
             if _content_type(response).startswith("application/json"):
@@ -465,6 +469,10 @@ def _tells_of_a_call(header: str) -> bool:
     """Return whether a header repeats a part of the message that is sent, which is no secret of the
     server's: its method, its tool, an argument."""
     return header in _OF_CALLS or header.startswith(MCP_PARAM_HEADER_PREFIX.lower())
+
+
+def _calls_tool(message: types.JSONRPCMessage) -> bool:
+    return isinstance(message, types.JSONRPCRequest) and message.method == "tools/call"
 
 
 def _goes_on(message: types.JSONRPCMessage) -> bool:
