@@ -229,7 +229,8 @@ async def test_no_later_prompt_or_choice_holds_what_a_tool_gave_or_was_given(
     assert CANARY not in exported + _bytes_of(tmp_path)
     assert CANARY not in _both_ways((result.state.origin, result.state.choice))
     digests = [record.arguments_mac for record in memory.records]
-    assert [bool(told) for told in digests] == [False, True, False]
+    # what was refused may have been meant for the tool that has a secret
+    assert [bool(told) for told in digests] == [False, True, True]
 
 
 async def _run(plant: Plant, folder: Path) -> dict[str, str]:
