@@ -105,7 +105,7 @@ async def test_what_is_no_message_is_answered_and_passed_over(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(pipes, "MAX_LINE", 100_000)
+    monkeypatch.setattr(pipes, "MAX_MESSAGE", 100_000)
     data = line if isinstance(line, bytes) else line.encode()
     (told,), lines = await passed_over(data)
     assert lines == [ping("after")]

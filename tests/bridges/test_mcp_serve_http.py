@@ -25,7 +25,8 @@ from toolcrib.bridges.mcp import (
     calling_client,
     mcp_server,
 )
-from toolcrib.bridges.mcp.doors import ENDED, MAX_BODY
+from toolcrib.bridges.mcp.doors import ENDED
+from toolcrib.bridges.mcp.faults import MAX_MESSAGE
 from toolcrib.testing import MemorySink
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
@@ -266,7 +267,7 @@ async def test_what_has_not_its_form_is_told(params: dict[str, Any], told: str) 
         ('"nut"', 200),
         ('"nut","item":"bolt"', 400),
         ("9007199254740993.0", 400),
-        ('"' + "x" * MAX_BODY + '"', 413),
+        ('"' + "x" * MAX_MESSAGE + '"', 413),
     ],
 )
 async def test_a_message_says_one_thing_and_is_not_too_long(item: str, status: int) -> None:

@@ -19,14 +19,13 @@ from starlette.middleware import Middleware
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from toolcrib.bridges.mcp.faults import ambiguity_of
+from toolcrib.bridges.mcp.faults import MAX_MESSAGE, ambiguity_of
 from toolcrib.doors import HERE, host_in, is_from_here, token_matcher
 from toolcrib.values.decision import ANONYMOUS, Caller
 from toolcrib.values.typed import check_each, names_wrong_types
 
 ENDED = "The server is shutting down, so the call was interrupted. Its record says how it ended."
 _NAMES = (b"host", b"origin")
-MAX_BODY = 8 * 1_048_576  # bytes of a message, as over pipes
 
 
 def caller_of(token: AccessToken | None) -> Caller:
@@ -120,14 +119,14 @@ class _BodyCheck:
         if scope["type"] != "http" or scope["method"] != "POST":
             return await self._app(scope, receive, send)
         body, has_more = bytearray(), True
-        while has_more and len(body) <= MAX_BODY:
+        while has_more and len(body) <= MAX_MESSAGE:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return None
             body += message.get("body", b"")
             has_more = message.get("more_body", False)
-        if len(body) > MAX_BODY:
-            refusal: ASGIApp = _refusal(413, f"a message may have at most {MAX_BODY:,} bytes")
+        if len(body) > MAX_MESSAGE:
+            refusal: ASGIApp = _refusal(413, f"a message may have at most {MAX_MESSAGE:,} bytes")
         elif ambiguity := ambiguity_of(bytes(body)):
             refusal = _refusal(400, ambiguity)
         else:

@@ -18,6 +18,7 @@ from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
 
 from toolcrib.values.json import ROUNDED, read_unrounded
 
+MAX_MESSAGE = 8 * 1_048_576  # bytes of a message, over pipes and HTTP, sent or received
 _MARK = secrets.token_hex(16)
 CLOSED = "Connection closed"
 """The text with which the SDKs, and our server, answer a request that is under way when the server

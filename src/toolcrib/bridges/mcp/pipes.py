@@ -3,7 +3,7 @@ cannot be stopped.
 
 Rule: while it is open, nothing else in the process, and no program that it starts, reads what the
 client sends. A line that is no message is answered with an error, logged and skipped. So is a line
-of more than `MAX_LINE` bytes, of which only the ends are kept. A message with an id is never a
+of more than `MAX_MESSAGE` bytes, of which only the ends are kept. A message with an id is never a
 notification, whatever the id is. The error names a request only if the line is clearly a request
 with a usable id, because for the client the id of its own answer belongs to another request.
 
@@ -31,12 +31,11 @@ from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types import INVALID_REQUEST, PARSE_ERROR
 from pydantic_core import from_json
 
-from toolcrib.bridges.mcp.faults import ambiguity_of
+from toolcrib.bridges.mcp.faults import MAX_MESSAGE, ambiguity_of
 from toolcrib.closing import Closing
 from toolcrib.failures import SafeLogger
 
 LOGGER = SafeLogger("toolcrib.mcp")
-MAX_LINE = 8 * 1_048_576
 _CHUNK = 65_536
 _CANCELLED = "notifications/cancelled"
 _LISTEN = "subscriptions/listen"  # a request that lasts as long as its stream
@@ -304,7 +303,7 @@ class StandardInput:
         await self._lines.put(None)
 
     def _read(self, loop: asyncio.AbstractEventLoop, source: int) -> None:
-        lines = BoundedLines(MAX_LINE)
+        lines = BoundedLines(MAX_MESSAGE)
         with (
             os.fdopen(source, "rb", buffering=0) as file,
             suppress(OSError, RuntimeError),  # the loop has closed and nobody waits
@@ -323,7 +322,7 @@ class StandardInput:
 def _read(line: Line) -> types.JSONRPCMessage | types.ErrorData:
     """Return the message in a line, or why there is none."""
     if line.cut:
-        text = f"a message may have at most {MAX_LINE:,} bytes"
+        text = f"a message may have at most {MAX_MESSAGE:,} bytes"
         return types.ErrorData(code=PARSE_ERROR, message=f"Parse error: {text}")
     try:
         message = types.jsonrpc_message_adapter.validate_json(line.data, by_name=False)

@@ -40,13 +40,12 @@ from mcp.shared.inbound import (
 from mcp.shared.message import SessionMessage
 from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, METHOD_NOT_FOUND
 
-from toolcrib.bridges.mcp.faults import RequestFault, heard, marked
+from toolcrib.bridges.mcp.faults import MAX_MESSAGE, RequestFault, heard, marked
 from toolcrib.bridges.mcp.pipes import BoundedLines, Line
 from toolcrib.bridges.mcp.servers import HttpServer, StdioServer
 from toolcrib.errors import SourceError
 from toolcrib.failures import log_raised
 
-MAX_MESSAGE = 8 * 1_048_576
 _ELSEWHERE = (301, 302, 303)  # after these the next request is a GET: the call is not sent again
 _TAIL = 4_096  # bytes kept of a server's standard error
 # seconds that a program gets to end by itself, and again after a signal; also for a DELETE by HTTP
