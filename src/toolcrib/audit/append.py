@@ -266,9 +266,7 @@ def state_of(transaction: Transaction, seal: Seal) -> State | None:
     newest = dict(seal.newest)
     found = stored_state(transaction)
     if found is None:
-        _check_untouched(transaction)
-        if newest:
-            raise SourceError(_REPLACED)
+        _check_unbegun(newest, transaction)
         return None
     state = _checked_state(seal, found.state, found.sealed)
     _check_follows(newest, state, partial(tree.tiles, transaction))
@@ -309,9 +307,12 @@ def _checked_state(seal: Seal, state: State, sealed: str) -> State:
     return state
 
 
-def _check_untouched(transaction: Transaction) -> None:
+def _check_unbegun(known: Mapping[str, State], transaction: Transaction) -> None:
+    """Raise SourceError if a log without a head has entries, or if one was open here (`known`)."""
     if transaction.tuples(_TRACES):
         raise SourceError("the audit log has entries, but no head: verify the log")
+    if known:
+        raise SourceError(_REPLACED)
 
 
 class Ahead(NamedTuple):
@@ -427,9 +428,7 @@ class Tail(CheckedLog):
         ahead = Ahead.of(transaction, seal, calls)
         found = _stored(under_lock())
         if found is None and transaction.execute(_BEGIN, format=FORMAT) == 1:
-            _check_untouched(transaction)
-            if seal.newest:
-                raise SourceError(_REPLACED)
+            _check_unbegun(seal.newest, transaction)
             seal.check_new()
             self._use(transaction, seal, State(head=NOTHING, log=uuid4().hex, root=_EMPTY))
             self.add([NewEntry.of(Genesis(self.state.log, FORMAT))])
