@@ -353,9 +353,8 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         self.check_saved(state)
         check_state(state)
         member = self.speaking_in(state)
-        if (
-            self.first.handover_targets and not state.speakers and not state.turn
-        ):  # older than its handovers
+        is_new = not state.speakers and not state.turn
+        if self.first.handover_targets and is_new:  # prepared before it could hand over
             state = msgspec.structs.replace(state, speakers=(self.first.name,))
         if is_tainted_here() or self.is_untrusted(state.messages):
             tally = msgspec.structs.replace(state.tally, tainted=True)

@@ -7,7 +7,6 @@ import json
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from sys import float_info
-from types import NoneType
 from typing import (
     Any,
     ClassVar,
@@ -409,7 +408,7 @@ _LONGEST_ID = 200  # characters of a run's id
 
 def check_run_id(option: str, run_id: str | None) -> None:
     """Raise ToolcribError for an id that is blank, too long, or not printable; None means no id."""
-    check_type(option, run_id, (str, NoneType), "a str: the unique id of the run")
+    check_type(option, run_id, str | None, "a str: the unique id of the run")
     if run_id is None:
         return
     if not run_id.strip() or len(run_id) > _LONGEST_ID or not run_id.isprintable():
