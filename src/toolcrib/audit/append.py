@@ -106,7 +106,8 @@ _TRACES = """SELECT 1 FROM audit_entries UNION ALL SELECT 1 FROM audit_keys
 _NAMES = ("seq", "at", "record", "previous", "hash", *COLUMNS)
 _INSERT = Insert("audit_entries", _NAMES)
 _NUMBERED = f"SELECT {ENTRY} FROM audit_entries WHERE seq IN :numbers ORDER BY seq"  # noqa: S608
-_BY_COLUMN = f"SELECT {ENTRY} FROM audit_entries WHERE idempotency_key = :key ORDER BY seq"  # noqa: S608
+_BY_KEY = f"SELECT {ENTRY} FROM audit_entries WHERE idempotency_key = :key ORDER BY seq"  # noqa: S608
+_BY_CALL = _BY_KEY.replace("WHERE", "WHERE run_id = :run_id AND call_id = :call_id AND")
 _PAGE = (
     f"SELECT {ENTRY} FROM audit_entries WHERE seq > :after AND seq <= :through"  # noqa: S608
     " ORDER BY seq LIMIT :limit"
@@ -366,23 +367,26 @@ class CheckedLog:
 
     def about(self, call: CallKeys) -> list[AuditEntry]:
         """Return all entries about a call, oldest first. Raises SourceError if one was changed."""
-        entries = [*self._under(call.key), *self._earlier(call)]
+        entries = [*self._under(call.key, call), *self._earlier(call)]
         return sorted(entries, key=lambda entry: entry.seq)
 
     def _earlier(self, call: CallKeys) -> list[AuditEntry]:
         if call.earlier == call.key:
             return []
         run_and_call = (call.run_id, call.call_id)
-        entries = self._under(call.earlier)
+        entries = self._under(call.earlier, call)
         return [
             entry for entry in entries if (entry.record.run_id, entry.record.id) == run_and_call
         ]
 
-    def _under(self, key: str) -> list[AuditEntry]:
+    def _under(self, key: str, call: CallKeys) -> list[AuditEntry]:
+        """Return the entries under a key; in a log of format 1, only those about this call if known."""
         if not key:
             return []
         if self.state.format == 1:
-            rows = self._transaction.tuples(_BY_COLUMN, key=column(key))
+            of_call = {"run_id": column(call.run_id), "call_id": column(call.call_id)}
+            sql, of_call = (_BY_CALL, of_call) if call.call_id else (_BY_KEY, {})
+            rows = self._transaction.tuples(sql, key=column(key), **of_call)
             return [entry_of(self.placed(row)) for row in rows]
         numbers = [number // KINDS for number in self._index.under(key)]
         if not numbers:

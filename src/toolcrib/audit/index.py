@@ -114,11 +114,12 @@ class Index:
             self._remember(hash_, node)
             rows.append({"prefix": prefix, "content": content})
             if prefix:
-                parent = self._writable(prefix[:-1])
+                parent, at = self._writable(prefix[:-1]), _AT[prefix[-1]]
                 assert isinstance(parent, list)  # noqa: S101  as _split left it
-                parent[_AT[prefix[-1]]] = hash_
+                replaced, parent[at] = parent[at], hash_
             else:
-                self._root = hash_
+                replaced, self._root = self._root, hash_
+            self._seal.known.pop(replaced, None)  # if this is rolled back, it is read again
         self._changed = set()
         return self._root, rows
 

@@ -476,6 +476,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX paid_requests_by_time ON paid_requests (caller, paid_at)",
     ),
     ("ALTER TABLE durable_runs ADD COLUMN ended TEXT NOT NULL DEFAULT ''",),
+    # Keys are found in audit_keys, or in a log of format 1 by run and call.
+    ("DROP INDEX IF EXISTS audit_entries_by_key",),
 )
 
 
@@ -561,6 +563,7 @@ class Insert(NamedTuple):
     columns: tuple[str, ...]
     conflict: str = ""
 
+    @lru_cache(maxsize=64)  # noqa: B019  the few inserts are constants
     def of_values(self) -> str:
         """Return the statement for one row, with a parameter for each column."""
         names, values = ", ".join(self.columns), ", ".join(f":{name}" for name in self.columns)
