@@ -27,7 +27,7 @@ from toolcrib.closing import Closing
 from toolcrib.errors import ApprovalError, ErrorCode
 from toolcrib.failures import SafeLogger
 from toolcrib.runner.approval import NO_RULE, check_always, checked_answer, differing, mismatch
-from toolcrib.storage import OWNERS, Row, SqlDatabase, Transaction, as_column
+from toolcrib.storage import OWNER_ONLY, Row, SqlDatabase, Transaction, as_column
 from toolcrib.threads import in_thread
 from toolcrib.values.decision import (
     Always,
@@ -340,7 +340,7 @@ class ApprovalStore(Closing):
     """
 
     @names_wrong_types
-    def __init__(self, url: str, *, mode: int = OWNERS, state_key: bytes | None = None) -> None:
+    def __init__(self, url: str, *, mode: int = OWNER_ONLY, state_key: bytes | None = None) -> None:
         self._key = None if state_key is None else check_key("state_key", state_key)
         self._database = SqlDatabase(url, mode=mode)
 

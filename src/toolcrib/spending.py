@@ -21,7 +21,7 @@ from sys import float_info
 
 from toolcrib.closing import Closing
 from toolcrib.errors import SourceError, ToolcribError
-from toolcrib.storage import OWNERS, SqlDatabase, Transaction, as_column
+from toolcrib.storage import OWNER_ONLY, SqlDatabase, Transaction, as_column
 from toolcrib.values.context import ROUNDING, Payment, Spend
 from toolcrib.values.json import is_finite
 from toolcrib.values.typed import explains_wrong_types, names_wrong_types
@@ -74,7 +74,7 @@ class SpendStore(Closing):
     """
 
     @names_wrong_types
-    def __init__(self, url: str, *, mode: int = OWNERS) -> None:
+    def __init__(self, url: str, *, mode: int = OWNER_ONLY) -> None:
         self._database = SqlDatabase(url, mode=mode)
 
     @explains_wrong_types

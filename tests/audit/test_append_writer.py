@@ -160,13 +160,13 @@ async def test_a_thread_that_cannot_be_started_holds_up_nobody(
 
 async def test_fifty_at_once_are_few_transactions(url: str, monkeypatch: Any) -> None:
     async with AuditLog(url) as log:
-        commits, transact = [], SqlDatabase.transact_here
+        commits, transact = [], SqlDatabase.transact_sync
 
         def counted(*given: Any, **named: Any) -> Any:
             commits.append(threading.current_thread())
             return transact(*given, **named)
 
-        monkeypatch.setattr(SqlDatabase, "transact_here", counted)
+        monkeypatch.setattr(SqlDatabase, "transact_sync", counted)
 
         async def call(number: int) -> None:
             await log.begin(record(number, "started"))

@@ -219,7 +219,7 @@ def recompute(path: Path, key: str | None, change: Callable[[sqlite3.Connection]
                 (head.seq, previous.hash, head.hash, old),
             )
         connection.executescript("DELETE FROM audit_keys; DELETE FROM audit_tiles")
-    SqlDatabase(f"sqlite:///{path}").transact_here(lambda t: _resealed(t, seal, head))
+    SqlDatabase(f"sqlite:///{path}").transact_sync(lambda t: _resealed(t, seal, head))
 
 
 def _resealed(transaction: Transaction, seal: Seal, head: Head) -> None:

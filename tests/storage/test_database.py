@@ -31,7 +31,8 @@ from toolcrib.audit import AuditLog
 from toolcrib.errors import ApprovalError, MissingExtraError, SourceError
 from toolcrib.spending import SpendStore
 from toolcrib.storage import Insert, Row, SqlDatabase, Transaction, UnreachableError
-from toolcrib.storage.database import _CURSORS, failed_by
+from toolcrib.storage.errors import failed_by
+from toolcrib.storage.transaction import _CURSORS
 from toolcrib.values.decision import ApprovalRequest, Approve
 
 CANARY = "canary-88bb"
@@ -177,7 +178,7 @@ async def test_a_transaction_asked_for_before_a_close_leaves_no_connection_open(
     with no_free_thread() as may_begin:
         asked = asyncio.create_task(database.write(insert))
         await asyncio.sleep(0)
-        database.close_here()
+        database.close_sync()
         may_begin.set()
         assert await asked == 1
     assert database._open is None
@@ -205,7 +206,7 @@ async def test_one_moment_is_seen_by_all_that_is_read_together(url: str) -> None
 
     def twice(transaction: Transaction) -> list[int]:
         seen = [transaction.tuples(count)[0][0]]
-        other.transact_here(lambda t: t.execute(insert, id="late"))
+        other.transact_sync(lambda t: t.execute(insert, id="late"))
         return [*seen, transaction.tuples(count)[0][0]]
 
     await database.write(insert, id="early")
@@ -486,7 +487,7 @@ async def test_what_is_required_is_there_or_nothing_is_kept(
     postgres: Callable[[], str], monkeypatch: pytest.MonkeyPatch, change: str, most: int
 ) -> None:
     """Whoever compares: the server, or we, where the rows are too large for one statement."""
-    monkeypatch.setattr("toolcrib.storage.database.MOST_COMPARED", most)
+    monkeypatch.setattr("toolcrib.storage.transaction.MAX_COMPARED", most)
     database = SqlDatabase(postgres())
     await database.write(
         "CREATE TABLE told (at integer PRIMARY KEY, text text, taken double precision)"
@@ -569,7 +570,7 @@ async def test_a_connection_that_dies_in_a_transaction_is_thrown_away_once(
 async def test_a_lock_that_is_not_let_go_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcrib.storage.database.PATIENCE", 0.01)
+    monkeypatch.setattr("toolcrib.storage.database.LOCK_TIMEOUT", 0.01)
     database = SqlDatabase(f"sqlite:///{tmp_path}/crib.db")
     await database.read("SELECT 1")
     with closing(sqlite3.connect(tmp_path / "crib.db")) as other:
@@ -928,7 +929,7 @@ async def test_many_rows_go_to_a_server_in_parts(
     postgres: Callable[[], str], monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """However large they are together: a server takes no message of a gigabyte."""
-    monkeypatch.setattr("toolcrib.storage.database.MOST_IN_ONE", most)
+    monkeypatch.setattr("toolcrib.storage.transaction.MAX_BATCH", most)
     rows = [{"at": at, "text": "ü" * (at * 37 % 900)} for at in range(60)]
     insert = Insert("texts", ("at", "text"))
     database = SqlDatabase(postgres())
@@ -943,7 +944,7 @@ async def test_rows_of_some_tables_and_a_statement_are_written_together(
     url: str, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """In one statement on PostgreSQL, however many rows are sent before it."""
-    monkeypatch.setattr("toolcrib.storage.database.MOST_IN_ONE", most)
+    monkeypatch.setattr("toolcrib.storage.transaction.MAX_BATCH", most)
     database = SqlDatabase(url)
     for table in ("texts", "names"):
         await database.write(f"CREATE TABLE {table} (at integer PRIMARY KEY, text text)")
@@ -989,7 +990,7 @@ async def test_a_connection_keeps_its_cursors_and_nothing_that_they_read(url: st
 
     def read(transaction: Transaction) -> list[tuple[Any, ...]]:
         connections.append(transaction._connection.info)
-        ahead = [transaction.ahead("SELECT :at", at=f"{at}") for at in range(3)]
+        ahead = [transaction.read_ahead("SELECT :at", at=f"{at}") for at in range(3)]
         assert [rows() for rows in ahead] == [[(f"{at}",)] for at in range(3)]
         return transaction.tuples("SELECT :large", large="x" * 1_000_000)
 

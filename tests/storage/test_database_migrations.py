@@ -13,7 +13,7 @@ from children import together
 from toolcrib.audit import AuditLog
 from toolcrib.errors import SourceError
 from toolcrib.storage import SqlDatabase
-from toolcrib.storage.database import MIGRATIONS
+from toolcrib.storage.migrations import MIGRATIONS
 
 NEWEST = len(MIGRATIONS)
 OLDEST = """CREATE TABLE approvals (

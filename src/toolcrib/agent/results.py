@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypedDict
 
 from toolcrib.closing import Closing
 from toolcrib.errors import SourceError
-from toolcrib.storage import OWNERS, SqlDatabase, Transaction, create_private
+from toolcrib.storage import OWNER_ONLY, SqlDatabase, Transaction, create_private
 from toolcrib.tools import Tool, capability, tool
 from toolcrib.values.context import CallContext
 from toolcrib.values.json import JsonObject, sha256_hex
@@ -43,7 +43,7 @@ class ResultStore(Closing):
     """
 
     @names_wrong_types
-    def __init__(self, place: str | Path, *, mode: int = OWNERS) -> None:
+    def __init__(self, place: str | Path, *, mode: int = OWNER_ONLY) -> None:
         self._mode = mode
         is_url = isinstance(place, str) and "://" in place
         self._database = SqlDatabase(str(place), mode=mode) if is_url else None

@@ -235,7 +235,7 @@ def oldest_ahead(transaction: Transaction) -> Callable[[], Sequence[tuple[Any, .
     A statement that waits for a lock sees the locked row as it is afterwards, but everything else as
     it was before the wait.
     """
-    return transaction.ahead(_OLDEST)
+    return transaction.read_ahead(_OLDEST)
 
 
 def stored_state(transaction: Transaction) -> StoredState | None:
@@ -427,7 +427,7 @@ class Tail(CheckedLog):
         self, transaction: Transaction, seal: Seal, calls: Iterable[CallKeys] = ()
     ) -> None:
         self.generation: Generation | None = None
-        under_lock = transaction.ahead(_STATE + transaction.for_update)
+        under_lock = transaction.read_ahead(_STATE + transaction.for_update)
         oldest = oldest_ahead(transaction) if seal.others else partial(transaction.tuples, _OLDEST)
         ahead = Ahead.of(transaction, seal, calls)
         found = _stored(under_lock())

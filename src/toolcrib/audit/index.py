@@ -209,7 +209,7 @@ def read_ahead(transaction: Transaction, keys: Collection[str]) -> Ahead:
     if len(keys) > _FEW:
         return tuple
     ahead = {digest_of(key)[:depth] for key in keys for depth in range(_AHEAD)}
-    return transaction.ahead(_NODES, prefixes=sorted(ahead))
+    return transaction.read_ahead(_NODES, prefixes=sorted(ahead))
 
 
 def pairs(transaction: Transaction, seal: Seal, root: str) -> Iterator[tuple[str, int]]:

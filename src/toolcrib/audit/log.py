@@ -62,7 +62,7 @@ from toolcrib.audit.entry import (
 from toolcrib.audit.verify import checked_to_prune, end_line, verify_database, verify_lines
 from toolcrib.closing import Closing
 from toolcrib.errors import SourceError, ToolcribError
-from toolcrib.storage import OWNERS, SqlDatabase, Transaction, UnreachableError
+from toolcrib.storage import OWNER_ONLY, SqlDatabase, Transaction, UnreachableError
 from toolcrib.values.json import keyed_digest
 from toolcrib.values.record import (
     Attachment,
@@ -145,7 +145,7 @@ class AuditLog(Closing):
         *,
         key: str | bytes | None = None,
         checkpoints: Checkpoints | None = None,
-        mode: int = OWNERS,
+        mode: int = OWNER_ONLY,
     ) -> None:
         check_type("url", url, str, 'a text, such as "sqlite:///crib.db"')
         _check_key(key)
@@ -433,15 +433,15 @@ class AuditLog(Closing):
                 "a function that keeps the checkpoints of a log cannot close that log"
             )
         # in one thread, which ends it even if this is cancelled
-        await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self._close_here))
+        await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self._close_sync))
 
-    def _close_here(self) -> None:
+    def _close_sync(self) -> None:
         try:
             self._writer.close()
             if self._checkpoints is not None:
                 self._checkpoints.close(self._grown)
         finally:
-            self._database.close_here()
+            self._database.close_sync()
 
     def _commit(
         self, items: Sequence[tuple[ToolInvocationRecord | Attachment | RunRecord, bool]]
@@ -456,7 +456,7 @@ class AuditLog(Closing):
             except ToolcribError as error:
                 answers.append(error)
         if drafts:
-            written, self.generation = self._database.transact_here(
+            written, self.generation = self._database.transact_sync(
                 lambda t: append(t, self._seal, drafts)
             )
             outcomes = iter(written)
@@ -470,7 +470,7 @@ class AuditLog(Closing):
             self._checkpoints.sign(self._grown)
 
     def _grown(self, old: int) -> tuple[int, bytes, bytes | None]:
-        return self._database.transact_here(lambda t: grown(t, self._seal, old), write=False)
+        return self._database.transact_sync(lambda t: grown(t, self._seal, old), write=False)
 
     async def _read(self, work: Callable[[Transaction], T]) -> T:
         return await self._database.transact(work, write=False)

@@ -185,7 +185,7 @@ def _requested(
     names = {f"{level}/{number}": (level, number) for level, number in places}
     if not names:
         return dict
-    rows = transaction.ahead(_TILES, places=list(names))
+    rows = transaction.read_ahead(_TILES, places=list(names))
     return lambda: _decoded(rows(), names)
 
 

@@ -20,7 +20,7 @@ import msgspec
 from toolcrib.chat.view import Json, new_turn
 from toolcrib.closing import Closing
 from toolcrib.errors import SourceError, ToolcribError
-from toolcrib.storage import OWNERS, Row, SqlDatabase, Transaction, as_column, storable
+from toolcrib.storage import OWNER_ONLY, Row, SqlDatabase, Transaction, as_column, storable
 from toolcrib.values.record import ToolInvocationRecord
 from toolcrib.values.run import RunState
 from toolcrib.values.typed import names_wrong_types
@@ -167,7 +167,7 @@ class ThreadStore(Closing):
     """
 
     @names_wrong_types
-    def __init__(self, url: str, *, mode: int = OWNERS) -> None:
+    def __init__(self, url: str, *, mode: int = OWNER_ONLY) -> None:
         self._database = SqlDatabase(url, mode=mode)
 
     async def create(self, owner: str, title: str = "") -> str:

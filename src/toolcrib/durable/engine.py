@@ -40,13 +40,16 @@ from toolcrib.closing import Closing
 from toolcrib.errors import MissingExtraError, SourceError, ToolcribError
 from toolcrib.failures import SafeLogger
 from toolcrib.runner.execute import until_done
-from toolcrib.storage import UnreachableError, database
+from toolcrib.storage import UnreachableError
+from toolcrib.storage.database import LOCK_TIMEOUT, PRAGMAS, close_late
+from toolcrib.storage.errors import failed_by, sqlalchemy, unreachable
 from toolcrib.values.json import Veiled
 from toolcrib.values.run import RunResult, RunState, check_signature
 from toolcrib.values.step import CallStep
 
 if TYPE_CHECKING:
-    import sqlalchemy
+    from sqlalchemy import URL, ExceptionContext
+    from sqlalchemy import Engine as SqlEngine
 
 T = TypeVar("T")
 _log = SafeLogger("toolcrib.durable")
@@ -465,8 +468,8 @@ class DurableSteps:
             segment.active -= 1
         if self.stopping:
             await block_forever()
-        if isinstance(failure, database.sqlalchemy().exc.SQLAlchemyError):
-            failure = database.failed_by(failure)
+        if isinstance(failure, sqlalchemy().exc.SQLAlchemyError):
+            failure = failed_by(failure)
         if isinstance(failure, dbos().error.DBOSUnexpectedStepError):
             _, at, now, was = failure.inputs
             failure = segment.differs(at, was, now)
@@ -511,7 +514,7 @@ class Engine(Closing):
 
     def __init__(self, url: str, slots: int, agents: Iterable[str]) -> None:
         dbos()
-        parsed_url = database.sqlalchemy().engine.make_url(url)
+        parsed_url = sqlalchemy().engine.make_url(url)
         if parsed_url.get_backend_name() == "sqlite":
             if not parsed_url.database or parsed_url.database.startswith((":", "file:")):
                 raise ToolcribError(
@@ -521,7 +524,7 @@ class Engine(Closing):
             parsed_url = parsed_url.set(database=str(Path(parsed_url.database).absolute()))
         self._url, self._slots = parsed_url, slots
         self._queues = [_queue(agent) for agent in agents]
-        self._database: sqlalchemy.Engine | None = None
+        self._database: SqlEngine | None = None
         self._client: Any = None
         self._is_working = False
         self._taken: dict[str, float] = {}  # segments that were taken and have not begun: when
@@ -625,8 +628,8 @@ class Engine(Closing):
         except library.error.DBOSException:
             await block_forever()
             raise
-        except database.sqlalchemy().exc.SQLAlchemyError as error:
-            raise database.failed_by(error) from None
+        except sqlalchemy().exc.SQLAlchemyError as error:
+            raise failed_by(error) from None
         return context is None or context.owner_xid in (None, owner)
 
     async def owners(self) -> set[str]:
@@ -658,7 +661,7 @@ class Engine(Closing):
             self._client = library.DBOSClient(
                 system_database_engine=engine, serializer=JsonSerializer(), lazy=True
             )
-        sa = database.sqlalchemy()
+        sa = sqlalchemy()
         try:
             rows: list[Any] = self._client.list_workflow_steps(workflow, offset=skipped)
         except sa.exc.DBAPIError:
@@ -684,15 +687,15 @@ class Engine(Closing):
             await _all_returned(sql_engine.pool)
             sql_engine.dispose()
 
-    def _open_engine(self) -> sqlalchemy.Engine:
+    def _open_engine(self) -> SqlEngine:
         if self._database is None:
             sql_engine = self._database = engine_of(self._url)
-            listen = database.sqlalchemy().event.listen
+            listen = sqlalchemy().event.listen
             listen(sql_engine, "do_connect", lambda *_: self._check_open(sql_engine))
-            database.close_late(sql_engine, lambda: self._database is sql_engine)
+            close_late(sql_engine, lambda: self._database is sql_engine)
         return self._database
 
-    def _check_open(self, engine: sqlalchemy.Engine) -> None:
+    def _check_open(self, engine: SqlEngine) -> None:
         """Raise ToolcribError once the engine is closed.
 
         Threads of DBOS retry whatever an unreachable database has not taken, and would do so after
@@ -748,14 +751,14 @@ def _register() -> None:
     library.DBOS.workflow(name=_WORKFLOW, max_recovery_attempts=None)(segment)
 
 
-def engine_of(url: sqlalchemy.URL) -> sqlalchemy.Engine:
+def engine_of(url: URL) -> SqlEngine:
     """Return an engine as DBOS needs it: on SQLite the driver begins transactions itself."""
-    sa = database.sqlalchemy()
+    sa = sqlalchemy()
     options: dict[str, Any] = {"hide_parameters": True, "pool_size": 20}
     if url.get_backend_name() != "sqlite":
-        sql_engine: sqlalchemy.Engine = sa.create_engine(url, **options, pool_pre_ping=True)
+        sql_engine: SqlEngine = sa.create_engine(url, **options, pool_pre_ping=True)
         return sql_engine
-    sql_engine = sa.create_engine(url, **options, connect_args={"timeout": database.PATIENCE})
+    sql_engine = sa.create_engine(url, **options, connect_args={"timeout": LOCK_TIMEOUT})
     sa.event.listen(sql_engine, "connect", _set_pragmas)
     sa.event.listen(sql_engine, "handle_error", _unavailable, retval=True)
     return sql_engine
@@ -771,11 +774,11 @@ class _UnavailableError(UnreachableError):
     orig = "database is locked"
 
 
-def _unavailable(context: sqlalchemy.ExceptionContext) -> Exception | None:
+def _unavailable(context: ExceptionContext) -> Exception | None:
     raised = context.original_exception
-    if not (isinstance(raised, Exception) and database.unreachable(raised)):
+    if not (isinstance(raised, Exception) and unreachable(raised)):
         return None
-    away = _UnavailableError(*database.failed_by(raised).args)
+    away = _UnavailableError(*failed_by(raised).args)
     _log.warning(UNAVAILABLE, away)
     return away
 
@@ -783,5 +786,5 @@ def _unavailable(context: sqlalchemy.ExceptionContext) -> Exception | None:
 def _set_pragmas(connection: sqlite3.Connection, _record: object) -> None:
     connection.isolation_level = "IMMEDIATE"
     with contextlib.closing(connection.cursor()) as cursor:
-        for pragma in ("journal_mode=WAL", *database.PRAGMAS):
+        for pragma in ("journal_mode=WAL", *PRAGMAS):
             cursor.execute(f"PRAGMA {pragma}")

@@ -1,18 +1,12 @@
 """The database: engine, migrations, transactions. It knows nothing of what it stores."""
 
-from toolcrib.storage.cache_folder import OWNERS, create_private, mode_of
-from toolcrib.storage.database import (
-    Insert,
-    Row,
-    SqlDatabase,
-    Transaction,
-    UnreachableError,
-    as_column,
-    storable,
-)
+from toolcrib.storage.cache_folder import OWNER_ONLY, create_private, mode_of
+from toolcrib.storage.database import SqlDatabase
+from toolcrib.storage.errors import UnreachableError
+from toolcrib.storage.transaction import Insert, Row, Transaction, as_column, storable
 
 __all__ = [
-    "OWNERS",
+    "OWNER_ONLY",
     "Insert",
     "Row",
     "SqlDatabase",

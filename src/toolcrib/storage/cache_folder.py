@@ -11,7 +11,7 @@ from typing import BinaryIO
 from toolcrib.errors import SourceError
 from toolcrib.values.typed import names_wrong_types
 
-OWNERS = 0o600  # readable and writable by the owner only
+OWNER_ONLY = 0o600  # readable and writable by the owner only
 
 
 def cache_folder() -> Path:
@@ -28,7 +28,7 @@ def cache_folder() -> Path:
 
 
 @names_wrong_types
-def create_private(path: Path, *, new: bool = False, mode: int = OWNERS) -> BinaryIO:
+def create_private(path: Path, *, new: bool = False, mode: int = OWNER_ONLY) -> BinaryIO:
     """Open a file for writing from scratch. A new file can be read only by its owner.
 
     An existing file keeps its mode. Another `mode` is for a file that a group shares. With `new`,
@@ -38,7 +38,7 @@ def create_private(path: Path, *, new: bool = False, mode: int = OWNERS) -> Bina
     flags |= getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
     there = not new and path.exists()
     handle = os.open(path, flags, mode)
-    if mode != OWNERS and not there and os.name == "posix":
+    if mode != OWNER_ONLY and not there and os.name == "posix":
         os.fchmod(handle, mode)  # regardless of the umask: this mode was requested
     return os.fdopen(handle, "wb")
 
@@ -52,7 +52,7 @@ def mode_of(path: Path) -> int:
     try:
         return stat.S_IMODE(path.stat().st_mode)
     except OSError:
-        return OWNERS
+        return OWNER_ONLY
 
 
 def _system_cache() -> Path:
