@@ -247,15 +247,17 @@ def is_bounded(response: Response) -> bool:
 
 ASKED_CODINGS = "gzip, deflate"
 """The content codings that are asked for, whose end is checked."""
-_MOST_CODINGS = 4
+_CODINGS = ("gzip", "x-gzip", "deflate")
 
 
 class Decompressor:
-    """Decompresses a body with the content codings gzip and deflate. Other codings are passed on
-    unchanged.
+    """Decompresses a body with the content coding gzip or deflate, which may hold several compressed
+    streams in sequence.
 
-    Compressed data has an end of its own. A body that stops before it was cut, however its transfer
-    ended. (Neither aiohttp nor httpx checks this for any coding.)
+    Any other coding is passed on unchanged. So are several codings: one is asked for, and two would
+    turn a few bytes into work without a limit. Compressed data has an end of its own. A body that
+    stops before it was cut, however its transfer ended. (Neither aiohttp nor httpx checks this for
+    any coding.)
     """
 
     def __init__(self, headers: Mapping[str, str]) -> None:
@@ -263,43 +265,22 @@ class Decompressor:
             name.strip(" \t").lower() for name in headers.get("content-encoding", "").split(",")
         )
         codings = [name for name in names if name not in ("", "identity")]
-        are_supported = len(codings) <= _MOST_CODINGS and all(name in _CODINGS for name in codings)
-        self._layers = (
-            [_CodingDecompressor(name) for name in reversed(codings)] if are_supported else []
-        )
-
-    @property
-    def whole(self) -> bool:
-        """Whether the compressed data is complete."""
-        return all(layer.whole for layer in self._layers)
-
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """Return the decompressed bytes, in pieces of a limited size. Raises ValueError, with what
-        to say, if they are broken."""
-        pieces = iter((data,))
-        for layer in self._layers:
-            pieces = layer.feed(pieces)
-        return pieces
-
-
-_CODINGS = ("gzip", "x-gzip", "deflate")
-
-
-class _CodingDecompressor:
-    """Decodes one content coding, which may hold several compressed streams in sequence."""
-
-    def __init__(self, coding: str) -> None:
-        self._is_gzip = coding != "deflate"
+        self._coding = codings[0] if len(codings) == 1 and codings[0] in _CODINGS else ""
         self._stream: zlib._Decompress | None = None
 
     @property
     def whole(self) -> bool:
+        """Whether the compressed data is complete."""
         return self._stream is None
 
-    def feed(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield the decompressed bytes, in pieces of a limited size. Raises ValueError, with what
+        to say, if they are broken."""
+        if not self._coding:
+            yield data
+            return
         try:
-            for chunk in chunks:
-                yield from self._decompressed(chunk)
+            yield from self._decompressed(data)
         except zlib.error:
             raise ValueError("the reply is not compressed as its Content-Encoding says") from None
 
@@ -316,7 +297,7 @@ class _CodingDecompressor:
 
     def _new_stream(self, data: bytes) -> zlib._Decompress:
         """Return a decoder. The first byte of a deflate stream tells whether it has zlib's header."""
-        if self._is_gzip:
+        if self._coding != "deflate":
             return zlib.decompressobj(wbits=31)
         return zlib.decompressobj(wbits=15 if data[0] & 0xF == 8 else -15)
 
