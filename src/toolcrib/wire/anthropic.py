@@ -105,7 +105,7 @@ class ContentBlock(GrowingBlock):
     def __init__(self, number: int, form: dict[str, Any]) -> None:
         kind = form.get("type")
         kind = kind if isinstance(kind, str) else ""
-        super().__init__(number, form, kind, _call_in(form))
+        super().__init__(number, dict(form), kind, _call_in(form))
         self.input: list[str] = []
         self.began_bare = False
 
@@ -132,7 +132,7 @@ class ContentBlock(GrowingBlock):
         elif member:
             self._pieces.setdefault(member, []).append(value)
         elif self.kind not in _KNOWN_KINDS:
-            self.form = self.form | value | {"type": self.kind}
+            self.form.update(value, type=self.kind)
 
     def whole(self) -> dict[str, Any]:
         form = dict(self.form)

@@ -112,11 +112,13 @@ class ConverseBlock(GrowingBlock):
         self.kind = self.kind or kind
         previous = self.form.get(kind)
         if isinstance(previous, dict) and isinstance(value, dict):
-            self.form[kind] = previous | value
+            previous.update(value)
         elif isinstance(previous, dict) and isinstance(value, list):  # of a tool's result
             previous_content = previous.get("content")
-            content = previous_content + value if isinstance(previous_content, list) else value
-            self.form[kind] = previous | {"content": content}
+            if isinstance(previous_content, list):
+                previous_content += value
+            else:
+                previous["content"] = value
         else:
             self.form[kind] = value
 

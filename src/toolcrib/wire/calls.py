@@ -41,7 +41,7 @@ wire does not list a reason at all, the calls do not run, and the text stays.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from itertools import islice, pairwise
 from typing import Any, Final, TypeVar
 
@@ -67,6 +67,7 @@ from toolcrib.wire.json_text import (
     ends_early,
     escaped,
     is_object,
+    json_key,
     mended,
     paired,
     same_json,
@@ -114,6 +115,7 @@ class _OpenCall(msgspec.Struct, eq=False):
     text: str = ""
     is_object: bool = False
     _balance: Balance | None = None
+    _key: Hashable = None
     _scanned_count: int = 0
     _blank_count: int = 0
 
@@ -129,6 +131,12 @@ class _OpenCall(msgspec.Struct, eq=False):
         saves a scan of the others."""
         last_fragment = self.fragments[-1].rstrip(SPACE) if self.fragments else ""
         return not last_fragment or last_fragment[-1] in _CLOSING
+
+    def key(self) -> Hashable:
+        """Return what the call shares with each call of the same name and arguments."""
+        if self._key is None:
+            self._key = json_key(self.text)
+        return self.name, self._key
 
     def may_grow(self) -> bool:
         """Return whether the call may lack a piece."""
@@ -239,7 +247,7 @@ class CallAssembler(msgspec.Struct, eq=False):
             return call.ended or not call.name
         if call is self._calls[-1] or not call.may_be_whole() or not text.strip(SPACE):
             return False
-        return call.is_whole() and not self._is_copy(call, text)
+        return call.is_whole() and (call.fault is not None or not self._is_copy(call, text))
 
     def _is_copy(self, call: _OpenCall, text: str) -> bool:
         """Return whether a piece repeats what the call has, and no later call may lack it.
@@ -314,7 +322,11 @@ class CallAssembler(msgspec.Struct, eq=False):
     def _doubt_by_copies(self, calls: list[_OpenCall]) -> None:
         """Doubt all calls if a copy matches none of them. If there are no calls, show the
         copies."""
-        if all(any(_is_copied(call, *copy) for call in calls) for copy in self._copies):
+        ids_by_call: dict[Hashable, set[str]] = {}
+        for call in calls:
+            ids_by_call.setdefault(call.key(), set()).add(call.provider_id)
+            ids_by_call.setdefault(call.name, set()).add(call.provider_id)
+        if all(_is_copied(ids_by_call, *copy) for copy in self._copies):
             return
         for provider_id, name, text in () if calls else self._copies:
             call = self._open(None)
@@ -527,7 +539,7 @@ def _without_repeats(calls: list[_OpenCall]) -> list[_OpenCall]:
         first = by_id.setdefault(call.provider_id, call) if call.provider_id else call
         if first is call:
             unique.append(call)
-        elif first.name == call.name and same_json(first.text, call.text):
+        elif first.key() == call.key():
             first.fault = first.fault or call.fault
             first.notes = tuple(dict.fromkeys((*first.notes, "said_twice")))
         else:
@@ -536,9 +548,13 @@ def _without_repeats(calls: list[_OpenCall]) -> list[_OpenCall]:
     return unique
 
 
-def _is_copied(call: _OpenCall, provider_id: str, name: str, text: str) -> bool:
-    has_other_id = bool(provider_id and call.provider_id) and provider_id != call.provider_id
-    return not has_other_id and name == call.name and (not text or same_json(text, call.text))
+def _is_copied(
+    ids_by_call: Mapping[Hashable, set[str]], provider_id: str, name: str, text: str
+) -> bool:
+    """Return whether a call of that name, with the same arguments if there are any, has that id or
+    either has none."""
+    ids = ids_by_call.get((name, json_key(text)) if text else name, set())
+    return bool(ids) and (not provider_id or not ids.isdisjoint((provider_id, "")))
 
 
 def _is_renamed(call: _OpenCall, provider_id: str, name: str) -> bool:

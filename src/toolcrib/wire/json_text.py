@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Hashable
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -106,25 +107,26 @@ def _consecutive_objects(text: str) -> list[str]:
 def same_json(one: str, other: str) -> bool:
     """Return whether two texts are the same JSON: `1` and `1.0` are, `1` and `true` are not.
 
-    A text that is not JSON, or that repeats a key, equals only itself.
+    A text that is not JSON, or that repeats a key, equals only itself. To compare many texts, compare
+    their `json_key`, so that each is read once.
     """
-    if one == other:
-        return True
+    return one == other or json_key(one) == json_key(other)
+
+
+def json_key(text: str) -> Hashable:
+    """Return what is equal for two texts if they are the same JSON (`same_json`)."""
     try:
-        return _same(
-            _EXACT_DECODER.decode(one.strip(SPACE)), _EXACT_DECODER.decode(other.strip(SPACE))
-        )
+        return True, _frozen(_EXACT_DECODER.decode(text.strip(SPACE)))
     except (ValueError, ArithmeticError, RecursionError):
-        return False
+        return False, text
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    are_numbers = isinstance(one, Decimal) and isinstance(other, Decimal)
-    return (are_numbers or type(one) is type(other)) and bool(one == other)
+def _frozen(value: Any) -> Hashable:
+    if isinstance(value, dict):
+        return frozenset((key, _frozen(member)) for key, member in value.items())
+    if isinstance(value, list):
+        return tuple(map(_frozen, value))
+    return (bool, value) if isinstance(value, bool) else value  # True equals 1
 
 
 def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -149,8 +151,15 @@ def _keeping_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members if len(members) == len(pairs) else _RepeatedKeys(pairs)
 
 
+def _no_number(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
+
+
 _EXACT_DECODER = json.JSONDecoder(
-    parse_int=Decimal, parse_float=Decimal, object_pairs_hook=_without_repeated_keys
+    parse_int=Decimal,
+    parse_float=Decimal,
+    parse_constant=_no_number,
+    object_pairs_hook=_without_repeated_keys,
 )
 
 

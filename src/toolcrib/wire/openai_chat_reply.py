@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -30,7 +30,7 @@ from toolcrib.wire.calls import (
 )
 from toolcrib.wire.decoding import Parts, cached_tokens, show_reasoning, show_text, token_count
 from toolcrib.wire.failure import reported_error
-from toolcrib.wire.json_text import RawJson, mended, same_json
+from toolcrib.wire.json_text import RawJson, json_key, mended, same_json
 
 # Errors and usage, which a chunk or a body has next to its choices.
 #
@@ -579,15 +579,17 @@ class ChatReply:
         self, calls: tuple[ToolCall, ...], legacy: tuple[ToolCall, ...]
     ) -> tuple[ToolCall, ...]:
         """Return the calls; a `function_call` next to them is a copy of one."""
-        for copy in legacy if calls and self.ending.cut is None else ():
-            if any(_is_same_call(copy, call) for call in calls):
-                continue
+        if calls and self.ending.cut is None and not _keys_of(legacy) <= _keys_of(calls):
             return tuple(replace(c, complete=False, fault=CONTRADICTORY) for c in calls)
         return calls or legacy
 
     def state(self) -> Any:
         """Return what has to go back unchanged."""
         return None if self._kept_members is None else self._kept_members.state()
+
+
+def _keys_of(calls: Iterable[ToolCall]) -> set[Hashable]:
+    return {(call.name, json_key(call.arguments)) for call in calls}
 
 
 def _is_same_call(one: ToolCall, other: ToolCall) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
 from typing import Any, TypeAlias
 
 import msgspec
@@ -29,7 +28,7 @@ from toolcrib.wire.calls import (
 )
 from toolcrib.wire.decoding import Parts, cached_tokens, show_piece, show_reasoning, token_count
 from toolcrib.wire.failure import reported_error
-from toolcrib.wire.json_text import RawJson, is_object, mended, same_json
+from toolcrib.wire.json_text import RawJson, is_object, json_key, mended, same_json
 
 # The output items of a response, assembled from its events.
 #
@@ -133,7 +132,8 @@ class Item(msgspec.Struct, eq=False):
             return True
         if not self._continues_from(self.initial_arguments):
             return True
-        return not all(same_json(self.copies[0], copy) for copy in self.copies[1:])
+        copies = set(self.copies)
+        return len(copies) > 1 and len(set(map(json_key, copies))) > 1
 
     def _continues_from(self, beginning: str) -> bool:
         """Return whether the arguments equal or continue those that the item began with."""
@@ -180,6 +180,8 @@ class Items:
     def __init__(self) -> None:
         self._all: list[Item] = []
         self._by_key: dict[object, Item] = {}
+        self._growing_by_kind: dict[str, list[Item]] = {}
+        self._doubted_count = self._lost_count = 0  # of the first items, which need no second look
         self._unlisted_by_contents: dict[tuple[str, str], list[Item]] | None = None
 
     def __iter__(self) -> Iterator[Item]:
@@ -191,6 +193,7 @@ class Items:
     def open(self, kind: str, index: int | None, item_id: str) -> Item:
         item = Item(kind, index, item_id)
         self._all.append(item)
+        self._growing_by_kind.setdefault(kind, []).append(item)
         self._by_key |= dict.fromkeys(_keys(index, item_id), item)
         return item
 
@@ -243,13 +246,22 @@ class Items:
         """
         if kind not in CALLS:
             return None
-        open_items = (item for item in reversed(self._all) if item.kind == kind and item.may_grow)
-        growing = list(islice(open_items, 2))
-        if len(growing) < 2:
-            return growing[0] if growing else None
-        for item in self._all:
+        growing, last_two = self._growing_by_kind.get(kind, []), list[Item]()
+        while growing and len(last_two) < 2:
+            last_two += [item] if (item := growing.pop()).may_grow else []
+        growing += reversed(last_two)
+        if len(last_two) < 2:
+            return last_two[0] if last_two else None
+        for item in self._all[self._doubted_count :]:
             item.is_doubtful = item.is_doubtful or item.may_grow
+        self._doubted_count = len(self._all)
         return None
+
+    def lost(self) -> None:
+        """Note that an event was lost: each call without a copy may lack it."""
+        for item in self._all[self._lost_count :]:
+            item.has_gap = item.has_gap or (item.kind in CALLS and not item.copies)
+        self._lost_count = len(self._all)
 
     def listed(self, position: int, form: dict[str, Any]) -> Item:
         """Return the item at a place of the list that ends a stream; a new one if it never streamed.
@@ -425,11 +437,6 @@ class Output:
         item.arguments.add(delta)
         item.streamed.append(delta)
         _show_arguments(item, delta, parts)
-
-    def lost(self) -> None:
-        """Note that an event was lost: each open call may lack it."""
-        for item in self.items:
-            item.has_gap = item.has_gap or (item.kind in CALLS and not item.copies)
 
     def arguments_done(self, event: dict[str, Any], parts: Parts) -> None:
         item = self._called_item(event)
@@ -681,7 +688,7 @@ class ResponsesReply:
         numbers."""
         if type(number) is int:
             if self._number is not None and number > self._number + 1:
-                self._output.lost()
+                self._output.items.lost()
             self._number = number
 
     def _take_response(self, kind: str, response: dict[str, Any], parts: Parts) -> None:

@@ -101,6 +101,7 @@ class PartialArguments:
             self._growing += 1
         text.pieces.append(value)
         if not piece.get("willContinue"):
+            text.pieces = ["".join(text.pieces)]  # for any further value of this place
             text.is_growing = False
             self._growing -= 1
 

@@ -549,14 +549,14 @@ _TRUSTED_NOTES = ("written_in_text", "text_call_trusted")
 
 def _without_copies(reply: Reply, text: str, written: tuple[ToolCall, ...]) -> Reply:
     """Return the reply without the copies of its calls in its text; unchanged if any differs."""
-    own_calls = [(call.name, _value(call)) for call in reply.tool_calls]
+    own_calls = {(call.name, _value(call)) for call in reply.tool_calls}
     if not all((call.name, _value(call)) in own_calls for call in written):
         return reply
     message = msgspec.structs.replace(reply.message, content=text)
     return msgspec.structs.replace(reply, message=message)
 
 
-def _value(call: ToolCall) -> object:
+def _value(call: ToolCall) -> str:
     """Return the canonical arguments of a call, or their text if it is not JSON."""
     try:
         return canonical_text(call.arguments)
