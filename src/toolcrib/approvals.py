@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import accumulate
-from typing import TextIO, TypeVar
+from typing import TextIO, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -27,6 +27,7 @@ from toolcrib.closing import Closing
 from toolcrib.errors import ApprovalError, ErrorCode
 from toolcrib.failures import SafeLogger
 from toolcrib.runner.approval import NO_RULE, check_always, checked_answer, differing, mismatch
+from toolcrib.runner.recorder import to_the_end
 from toolcrib.storage import OWNER_ONLY, Row, SqlDatabase, Transaction, as_column
 from toolcrib.threads import in_thread
 from toolcrib.values.decision import (
@@ -322,6 +323,7 @@ _REVOKE = """UPDATE approval_rules SET definition_digest = '', caller = '', cont
 _PENDING = """SELECT * FROM approvals WHERE answer IS NULL AND expires_at > :now
     ORDER BY expires_at, id"""
 _MARK_USED = "UPDATE approvals SET used_at = :now WHERE id = :id"
+_MARK_UNUSED = "UPDATE approvals SET used_at = NULL WHERE id = :id"
 _IS_USED = "SELECT id FROM approvals WHERE id = :id AND used_at = :now"
 _SAVE_ANSWER = """UPDATE approvals SET answer = :answer, answered_at = :now, signature = :signature
     WHERE id = :id AND answer IS NULL AND expires_at > :now"""
@@ -347,8 +349,9 @@ class ApprovalStore(Closing):
     async def __call__(self, request: ApprovalRequest) -> Answer | None:
         """Return the answer; None while there is none. A yes is returned once, a no stays a no.
 
-        A yes is used up when it is returned, before the tool begins: if the process is killed in
-        between, the yes is spent, and that call no longer runs. Raises ApprovalError:
+        A yes is used up when it is returned, before the tool begins. A call that is cancelled in
+        between, or cannot be logged, gives it back; if the process is killed in between, the yes is
+        spent, and that call no longer runs. Raises ApprovalError:
         `already_used` if the yes was used before; `approval_expired` if the question has expired,
         answered or not; `approval_mismatch` if the definition, the caller or the arguments of the
         call have changed; `other_call` if what is stored is about another call.
@@ -358,7 +361,24 @@ class ApprovalStore(Closing):
     @explains_wrong_types
     async def ask_keeping(self, request: ApprovalRequest, pinned: JsonObject, /) -> Answer | None:
         """Do the same, and store what default factories made for the call with a new question."""
-        return await self._database.transact(lambda t: _take_answer(t, request, pinned, self._key))
+        taken = await to_the_end(
+            lambda: self._database.begin(lambda t: _take_answer(t, request, pinned, self._key))
+        )
+        if taken.cancelled is not None and isinstance(taken.value, Approve):
+            await self.give_back(request)
+        taken.check()
+        return cast("Answer | None", taken.value)
+
+    @explains_wrong_types
+    async def give_back(self, request: ApprovalRequest, /) -> None:
+        """Let the yes that was returned for this question be used again, by whoever asks first.
+
+        Only whoever got the yes may call this, and only if the call has not begun.
+        """
+        given_back = await to_the_end(
+            lambda: self._database.begin(lambda t: t.execute(_MARK_UNUSED, id=request.id))
+        )
+        given_back.check()
 
     async def kept(self, run_id: str, call_id: str, caller: str, /) -> JsonObject:
         """Return what default factories made for this caller's call when it was asked about.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,10 +37,11 @@ from toolcrib.audit import AuditFilter, AuditLog
 from toolcrib.errors import ApprovalError, SourceError
 from toolcrib.runner import CallScope
 from toolcrib.testing import MemorySink, ScriptedClient, call
-from toolcrib.values.context import RunTally
-from toolcrib.values.decision import Answer
+from toolcrib.values.call import Hydrated
+from toolcrib.values.context import PolicyContext, RunTally
+from toolcrib.values.decision import Answer, Ask, Decision
 from toolcrib.values.json import JsonObject
-from toolcrib.values.record import Outcome
+from toolcrib.values.record import Outcome, ToolInvocationRecord
 from toolcrib.values.run import RunError
 
 ran: list[int] = []
@@ -154,6 +157,86 @@ async def test_a_stored_answer_is_used_once(store: ApprovalStore, file: Path) ->
     assert await CALL.code(store) is ErrorCode.ALREADY_USED
     assert ran == [500]
     await elsewhere.aclose()
+
+
+class Stopping:
+    """Waits, when it is asked for the second time, until its call is cancelled."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.reached = asyncio.Event()
+
+    async def __call__(self, _call: Hydrated, _context: PolicyContext) -> Decision:
+        self.times += 1
+        if self.times == 2:
+            self.reached.set()
+            await asyncio.Event().wait()
+        return Ask("it is the rule", "desk")
+
+
+async def test_a_yes_is_not_used_up_by_a_call_that_is_cancelled_before_it_begins(
+    store: ApprovalStore,
+) -> None:
+    asked = await CALL.asked(store)
+    await store.answer(asked.id, Approve(by="grace"))
+    policy = Stopping()
+    call = ToolCall(CALL.call, "refund", CALL.arguments)
+    runner = ToolRunner([REFUND], approver=store, policy=policy, policy_seconds=60)
+    cancelled = asyncio.create_task(
+        runner.exec(call, caller=Caller("ada"), scope=CallScope(RunTally("run_1", "n")))
+    )
+    await policy.reached.wait()
+    assert await CALL.code(store) is ErrorCode.ALREADY_USED, "until it is cancelled"
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    assert ran == []
+    assert isinstance(await CALL.exec(store), Completed)
+    assert await CALL.code(store) is ErrorCode.ALREADY_USED
+    assert ran == [500]
+
+
+async def test_a_yes_is_not_used_up_by_a_call_that_is_cancelled_while_it_asks(
+    store: ApprovalStore, file: Path
+) -> None:
+    asked = await CALL.asked(store)
+    await store.answer(asked.id, Approve(by="grace"))
+    one_after_the_other = ThreadPoolExecutor(1)
+    asyncio.get_running_loop().set_default_executor(one_after_the_other)
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        cancelled = asyncio.create_task(CALL.exec(store))
+        await asyncio.sleep(0.1)
+        cancelled.cancel()
+        await asyncio.sleep(0)
+        other.execute("COMMIT")
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+    assert ran == []
+    assert isinstance(await CALL.exec(store), Completed)
+    assert ran == [500]
+
+
+async def test_a_yes_is_not_used_up_by_a_call_that_no_log_lets_begin(store: ApprovalStore) -> None:
+    class Full(MemorySink):
+        write_ahead = True
+
+        def write(self, record: ToolInvocationRecord) -> None:
+            if record.status == "started":
+                raise OSError("the disk is full")
+
+    asked = await CALL.asked(store)
+    await store.answer(asked.id, Approve(by="grace"))
+    runner = ToolRunner([REFUND], approver=store, sinks=[Full()])
+    with pytest.raises(OSError, match="full"):
+        await runner.exec(
+            ToolCall(CALL.call, "refund", CALL.arguments),
+            caller=Caller("ada"),
+            scope=CallScope(RunTally("run_1", "n")),
+        )
+    assert ran == []
+    assert isinstance(await CALL.exec(store), Completed)
+    assert ran == [500]
 
 
 @pytest.mark.parametrize(

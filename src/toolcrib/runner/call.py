@@ -224,6 +224,7 @@ class Call(Veiled, msgspec.Struct):
                 self._settle(facts.failed(CallError.of(ErrorCode.CANCELLED)))
             raise
         except NotRecorded as not_recorded:
+            await self._give_back_yes()
             await self.finalize(self.failure_of(CallError.of(ErrorCode.NOT_RECORDED)))
             raise not_recorded.raised from None
         except BaseException as raised:
@@ -462,10 +463,16 @@ class Call(Veiled, msgspec.Struct):
         definition = self.facts.hydrated.definition
         marks = Annotations() if definition is None else definition.annotations
         self.runs_again = is_cut_off and (marks.idempotent or marks.read_only)
+        await self._give_back_yes()
         await record_end(
             self.finalize(self.failure_of(_CUT_OFF if is_cut_off else error)), to_raise, cancels
         )
         return to_raise
+
+    async def _give_back_yes(self) -> None:
+        """Give back the yes that a stored answer was for this call, unless its tool has begun."""
+        if self.question is not None and self.state in _UNBEGUN_STATES:
+            await self.question.give_back()
 
     async def _run_as_step(
         self, steps: StepRunner, cancels: int, repairer: Repairer | None

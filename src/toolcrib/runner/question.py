@@ -1,15 +1,17 @@
 """The question about one call: who is asked or has answered, and when a yes lets the call run.
 
 Rule: an answer is used once. If the call ended by it before its tool began, or began with it and
-waits, any further answer comes too late, the same one included. A yes for the run is stored in the
+waits, any further answer comes too late, the same one included. A call that was stopped before its
+tool began has not used its answer. A yes for the run is stored in the
 run's tally, and a rule given with a yes is stored, once the call may run as it was approved.
 `approval` says what counts as an answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 
@@ -39,13 +41,22 @@ from toolcrib.runner.policy import (
     may_have_rule,
     steered,
 )
-from toolcrib.runner.recorder import CallFacts, Recorder
+from toolcrib.runner.recorder import CallFacts, Recorder, to_the_end
 from toolcrib.runner.running import Limiter
 from toolcrib.runner.stopped import Reporter, Stopped, rejection
 from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated, Rejected
 from toolcrib.values.context import PayingPolicy, ToolApproval
-from toolcrib.values.decision import ApprovalRequest, Approve, Approver, Ask, Caller, Refuse
+from toolcrib.values.decision import (
+    Answer,
+    ApprovalRequest,
+    Approve,
+    Approver,
+    Ask,
+    Caller,
+    Refuse,
+    ReturnsApproval,
+)
 from toolcrib.values.json import key_of
 from toolcrib.values.record import (
     ALWAYS,
@@ -102,6 +113,7 @@ class CallQuestion(msgspec.Struct):
     answered_in_advance: bool = False
     by_rule: bool = False
     answer_with_rule: Approve | None = None
+    giving_back: Callable[[], Awaitable[None]] | None = None  # what the approver took as used up
 
     @staticmethod
     def of(
@@ -152,9 +164,10 @@ class CallQuestion(msgspec.Struct):
         if suspended is not None:
             facts.take_suspended(suspended)
         await self._use_up()
-        approver = keeping(facts.scope.approver or setup.approver, hydrated.building.pinned)
         try:
-            answer = await answer_to(request, facts.scope, approver, self._failed, self._by_rule)
+            answer = await answer_to(
+                request, facts.scope, self._approver(), self._failed, self._by_rule
+            )
         except Stopped as stopped:
             if stopped.edited_by:
                 facts.approved_by, facts.edit = stopped.edited_by, "unfit"
@@ -176,6 +189,30 @@ class CallQuestion(msgspec.Struct):
             self.answer_with_rule = None if answer.always is None else answer
             self.yes = Approve(answer.by, answer.arguments, answer.for_run)
         return approved
+
+    def _approver(self) -> Approver | None:
+        """Return the approver to ask; a yes that it takes as used up can be given back."""
+        approver = self.facts.scope.approver or self.setup.approver
+        ask = keeping(approver, self.hydrated.building.pinned)
+        if ask is None or not isinstance(approver, ReturnsApproval):
+            return ask
+        give_back = approver.give_back
+
+        async def ask_taking(request: ApprovalRequest) -> Answer | None:
+            answer = await ask(request)
+            if isinstance(answer, Approve):
+                self.giving_back = partial(give_back, request)
+            return answer
+
+        return ask_taking
+
+    async def give_back(self) -> None:
+        """Give a yes back to the approver that took it as used up: the call was stopped too early."""
+        if self.giving_back is None:
+            return
+        given_back = await to_the_end(self.giving_back)
+        if given_back.error is not None:
+            self._failed(given_back.error)
 
     async def _by_rule(self) -> Approve | None:
         """Return the yes of a rule that approves the call. Raises Stopped if a rule was changed.

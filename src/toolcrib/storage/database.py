@@ -11,6 +11,7 @@ readers never wait for a writer. No other module knows which of the two is in us
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import os
 import re
@@ -308,7 +309,13 @@ class SqlDatabase:
 
         Without `write`, all its statements read one snapshot.
         """
-        return await asyncio.to_thread(self._transact_noted, work, write, self._closings)
+        return await self.begin(work, write=write)
+
+    def begin(self, work: Callable[[Transaction], T], *, write: bool = True) -> asyncio.Future[T]:
+        """Begin a transaction as `transact` does; it goes on if whoever waits for it is cancelled."""
+        run = contextvars.copy_context().run
+        transact = partial(run, self._transact_noted, work, write, self._closings)
+        return asyncio.get_running_loop().run_in_executor(None, transact)
 
     def transact_sync(self, work: Callable[[Transaction], T], *, write: bool = True) -> T:
         """Do the same as `transact`, in the calling thread, which must not run an event loop."""

@@ -240,3 +240,12 @@ class KeepingApprover(Protocol):
     async def kept(self, run_id: str, call_id: str, caller: str, /) -> dict[str, JsonValue]:
         """Return what was kept with the question about this caller's call; {} if there is none."""
         ...
+
+
+@runtime_checkable
+class ReturnsApproval(Protocol):
+    """An approver whose yes is used up when it is returned."""
+
+    async def give_back(self, request: ApprovalRequest, /) -> None:
+        """Let the yes that was returned last count again: its call was stopped before it began."""
+        ...

@@ -53,6 +53,7 @@ from toolcrib.values.decision import (
     Caller,
     ForRun,
     Refuse,
+    ReturnsApproval,
 )
 from toolcrib.values.json import JsonObject, Veiled, encodable
 from toolcrib.values.record import SuspendedCall, Waiting
@@ -374,6 +375,7 @@ class ClientApprover:
         self._asked: set[str] = set()
         self.why_not = ""
         self._dismissed: set[str] = set()
+        self._others_yes: set[str] = set()
 
     def answers(
         self, questions: Asked, responses: types.InputResponses | None
@@ -428,6 +430,11 @@ class ClientApprover:
             raise self._unanswered(DISMISSED)
         return self._answer_of(response, request)
 
+    async def give_back(self, request: ApprovalRequest, /) -> None:
+        """Give a yes back to the other approver, if that returned it."""
+        if request.id in self._others_yes and isinstance(self._other_approver, ReturnsApproval):
+            await self._other_approver.give_back(request)
+
     def asked(self, waiting: Waiting) -> Asked | None:
         """Return the questions that a call ends with, or None if the client was asked none."""
         own_requests = [request for request in waiting.requests if request.id in self._asked]
@@ -480,6 +487,8 @@ class ClientApprover:
             raise ApprovalError("nobody can be asked", ErrorCode.APPROVAL_REQUIRED)
         while True:
             answer = await ask(request)
+            if isinstance(answer, Approve):
+                self._others_yes.add(request.id)
             if answer is not None or request.expired():
                 return answer
             await asyncio.sleep(_AGAIN)
