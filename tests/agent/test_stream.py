@@ -67,6 +67,51 @@ async def test_a_stream_that_is_left_at_once_was_cancelled() -> None:
     assert (await stream.result()).status == "cancelled"
 
 
+async def test_whoever_is_cancelled_while_leaving_has_stopped_the_run() -> None:
+    stream = Agent(ScriptedClient([call("stubborn")]), [stubborn]).stream("go")
+
+    async def leave() -> None:
+        async with stream:
+            pass
+
+    leaving = asyncio.create_task(leave())
+    await asyncio.sleep(0)
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    assert (await asyncio.wait_for(stream.result(), 5)).status == "cancelled"
+
+
+async def test_whoever_is_cancelled_as_the_run_is_has_no_result() -> None:
+    begun, stopped, ends = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @tool(visible=ALL)
+    async def lingers() -> None:
+        """Take some time to stop."""
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+            await ends.wait()
+
+    stream = Agent(ScriptedClient([call("lingers")]), [lingers]).stream("go")
+    await begun.wait()
+
+    async def stop() -> None:
+        await stream.cancel()
+        reading.cancel()  # in the moment in which it would have the result
+
+    stopping = asyncio.create_task(stop())
+    await stopped.wait()
+    reading = asyncio.create_task(stream.result())
+    await asyncio.sleep(0)
+    ends.set()
+    await stopping
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+
+
 async def test_two_readers_share_the_events_and_both_come_to_an_end() -> None:
     stream = Agent(ScriptedClient(["hello there"])).stream("go")
 

@@ -28,6 +28,7 @@ from toolcrib.agent.picking import Toolbox
 from toolcrib.errors import ToolcribError
 from toolcrib.runner.output import public_arguments
 from toolcrib.runner.recorder import public_name
+from toolcrib.threads import cancel_requests, is_stop
 from toolcrib.values.call import Hydrated, HydrationResult
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import ApprovalRequest
@@ -334,10 +335,12 @@ class RunStream:
 
     async def result(self) -> RunResult:
         """Return how the run ended, also if it was cancelled. Raises the provider's failure."""
+        cancels = cancel_requests()
         try:
             return await asyncio.shield(self._task)
-        except asyncio.CancelledError:
-            if self._task.cancelled() and self._result is not None:
+        except asyncio.CancelledError as raised:
+            is_of_run = self._task.cancelled() and not is_stop(raised, cancels)
+            if is_of_run and self._result is not None:
                 return self._result
             raise
 
@@ -393,8 +396,10 @@ class RunStream:
 
     async def _stop(self) -> None:
         if not self._task.done():
-            await asyncio.sleep(0)  # a run that has not begun could not report its cancellation
-            self._task.cancel()
+            try:
+                await asyncio.sleep(0)  # a run that has not begun could not report its cancellation
+            finally:  # also if whoever stops it is cancelled here
+                self._task.cancel()
             await asyncio.wait([self._task])
 
     def _set_cancel_call(self, cancel: CancelCall) -> None:
