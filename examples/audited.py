@@ -32,6 +32,7 @@ async def why(log: AuditLog, call_id: str) -> None:
         if record.status == "completed" and record.decision is not None:
             print(f"   {record.decision.policy} asked: {record.decision.reason}")
             print(f"   {record.approved_by} approved it, for {record.caller}: {record.result}")
+    print(await log.why(call_id))
     print("as written:", (await log.verify()).ok)
 
 

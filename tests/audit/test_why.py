@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from audit.audit_helpers import opened as as_sqlite
 from audit.audit_helpers import record
 
 from toolcrib import (
@@ -313,3 +314,30 @@ async def test_a_call_does_not_run_where_its_definition_cannot_be_kept() -> None
         with pytest.raises(OSError, match="the disk is full"):
             await ToolRunner([count], sinks=[log]).exec(ToolCall("c", "count", "{}"))
     assert ran == []
+
+
+async def test_a_program_asks_the_log_why_a_call_ran(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    allowed = (
+        "It ran because the policy 'standard' allowed it (nothing about this tool asks for more)"
+    )
+    async with AuditLog(f"sqlite:///{path}") as log:
+        runner = ToolRunner([refund], sinks=[log])
+        await runner.exec(
+            ToolCall("a", "refund", '{"order": 7}'), scope=CallScope(RunTally("run_1"))
+        )
+        await runner.exec(
+            ToolCall("a", "refund", '{"order": "x"}'), scope=CallScope(RunTally("run_2"))
+        )
+        assert await log.why("a", run_id="run_1") == f"{allowed}."
+        refused = "It did not run: invalid_arguments at /order: expected integer, got string."
+        assert await log.why("a") == refused  # the newest
+        assert await log.why("b") is None
+        with as_sqlite(path) as database:  # its end is still there, under another id
+            database.execute("UPDATE audit_entries SET call_id = 'x' WHERE status = 'completed'")
+        with pytest.raises(SourceError, match="changed or is missing"):
+            await log.why("a", run_id="run_1")
+        with as_sqlite(path) as database:
+            database.execute("UPDATE audit_entries SET at = 5 WHERE run_id = 'run_2'")
+        with pytest.raises(SourceError, match="changed or is missing"):
+            await log.why("a")

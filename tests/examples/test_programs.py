@@ -125,12 +125,14 @@ async def test_an_approval_takes_three_processes(tmp_path: Path) -> None:
 async def test_the_log_alone_says_why_a_call_ran(tmp_path: Path) -> None:
     env = {**os.environ, **PATHS}
     program = str(EXAMPLES / "audited.py")
+    asked = "the policy 'standard' asked for an approval (the tool is marked as not safe)"
     log = [
         "2: cancel_order {'order_id': 77} waiting",
         "3: cancel_order {'order_id': 77} started",
         "4: cancel_order {'order_id': 77} completed",
         "   standard asked: the tool is marked as not safe",
         "   grace approved it, for ada: {'refunded_cents': 1250}",
+        f"It ran because grace approved it, after {asked}.",
         "as written: True",
     ]
     first = (await output_of(tmp_path, env, program)).splitlines()

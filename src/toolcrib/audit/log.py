@@ -60,6 +60,7 @@ from toolcrib.audit.entry import (
     seconds,
 )
 from toolcrib.audit.verify import checked_to_prune, end_line, verify_database, verify_lines
+from toolcrib.audit.why import why_of
 from toolcrib.closing import Closing
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import OWNER_ONLY, SqlDatabase, Transaction, UnreachableError
@@ -68,6 +69,7 @@ from toolcrib.values.record import (
     Attachment,
     SpentWithin,
     ToolInvocationRecord,
+    has_begun,
     is_ended_by,
     standing,
 )
@@ -278,18 +280,63 @@ class AuditLog(Closing):
         check_type("call_id", call_id, str, "a text, a call's id")
         check_type("run_id", run_id, str | None, "a text, a run's id")
         check_type("approval_id", approval_id, str | None, "a text, a question's id")
+        entries = await self._of_call(call_id, run_id)
+        if approval_id is not None or not entries:
+            ended = (entry for entry in entries if is_ended_by(entry.record, approval_id or ""))
+            return next(ended, None)
+        outcome = standing([entry.record for entry in entries])
+        return next(entry for entry in entries if entry.record is outcome)
+
+    async def why(self, call_id: str, *, run_id: str | None = None) -> str | None:
+        """Return one sentence that says why a call ran or did not run, as `toolcrib audit show` does.
+
+        None if the log has no such call. Without a run id it is about the newest run that made such
+        a call. Raises SourceError if an entry of the call was changed or is missing.
+        """
+        check_type("call_id", call_id, str, "a text, a call's id")
+        check_type("run_id", run_id, str | None, "a text, a run's id")
+        entries, is_whole = await self.checked_call(await self._of_call(call_id, run_id))
+        if not is_whole or not _all_intact(entries):
+            raise SourceError(
+                "an entry of the call was changed or is missing, or the log has another key: verify it"
+            )
+        return why_of([entry.record for entry in entries]) if entries else None
+
+    async def checked_call(self, entries: Sequence[AuditEntry]) -> tuple[list[AuditEntry], bool]:
+        """Return a call's entries, read again if there may be more by now, and whether they are whole.
+
+        They are not whole if they lack the outcome that the log's sealed index names, because a
+        column was changed. What was read before has to be found again unless it was pruned
+        meanwhile, so a failed comparison is made a second time. Raises UnreachableError if the log
+        cannot be read.
+        """
+        found = list(check_each("entries", entries, AuditEntry, "a list of AuditEntry"))
+        for _ in range(2):
+            record = standing([entry.record for entry in found]) if found else None
+            if record is None or not has_begun(record) or not _all_intact(found):
+                return found, True  # one is marked already, or the index has nothing about it
+            try:
+                outcome = await self.find(record)
+            except UnreachableError:
+                raise
+            except SourceError:
+                break
+            if outcome is None or outcome in (entry.record for entry in found):
+                return found, True
+            of_call = AuditFilter(call_id=record.id, run_id=record.run_id)
+            found = await self.entries(of_call) or found
+            if outcome in (entry.record for entry in found):
+                return found, True
+        return found, not _all_intact(found)
+
+    async def _of_call(self, call_id: str, run_id: str | None) -> list[AuditEntry]:
+        """Return the entries of a call; without a run id, of the newest run that made such a call."""
         newest = AuditFilter(call_id=call_id, run_id=run_id, limit=1, newest=True)
         found = await self.entries(newest)
         if not found:
-            return None
+            return []
         of_call = AuditFilter(call_id=call_id, run_id=found[0].record.run_id)
-        entries = await self.entries(of_call) or found  # pruned since, or a column was changed
-        if approval_id is not None:
-            return next(
-                (entry for entry in entries if is_ended_by(entry.record, approval_id)), None
-            )
-        outcome = standing([entry.record for entry in entries])
-        return next(entry for entry in entries if entry.record is outcome)
+        return await self.entries(of_call) or found  # pruned since, or a column was changed
 
     async def spent_within(self, call_id: str, run_id: str) -> SpentWithin | None:
         """Return what an agent that is this call's tool has spent, by the newest entry that says so.
@@ -626,6 +673,10 @@ def _texts(lines: Iterable[str]) -> Iterator[str]:
 
 def _check_key(key: object) -> None:
     check_type("key", key, str | bytes | None, "a text or bytes, the log's key")
+
+
+def _all_intact(entries: Iterable[AuditEntry]) -> bool:
+    return all(entry.intact for entry in entries)
 
 
 def _check_head(head: object) -> None:

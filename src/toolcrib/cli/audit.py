@@ -24,6 +24,7 @@ from toolcrib.audit import (
     Origin,
     RunRecord,
 )
+from toolcrib.audit.why import why_of
 from toolcrib.cli import audit_check
 from toolcrib.cli.audit_check import exit_if_changed
 from toolcrib.cli.options import (
@@ -57,48 +58,27 @@ from toolcrib.cli.render import (
     shortened,
     when,
 )
-from toolcrib.errors import ErrorCode, SourceError, Stage
-from toolcrib.runner.idempotency import same_call
-from toolcrib.storage import UnreachableError
 from toolcrib.urls import without_password
-from toolcrib.values.decision import Allow, Ask, Decision, Deny
+from toolcrib.values.decision import Allow, Ask, Deny
 from toolcrib.values.json import to_plain
 from toolcrib.values.record import (
     ALWAYS,
     FOR_RUN,
     FOR_RUN_EXACTLY,
-    SUSPENDED,
     ToolInvocationRecord,
     has_begun,
     is_final,
     result_with_parts,
+    same_call,
     standing,
 )
 
 # What happened to a call and where it came from, in sentences made from the log alone.
 
-_CHECK_STAGES = (Stage.PARSE, Stage.RESOLVE, Stage.VALIDATE, Stage.INSTANTIATE)
-_NOT_RUN_REASONS = {
-    ErrorCode.APPROVAL_REQUIRED: "nobody could be asked for approval",
-    ErrorCode.APPROVAL_EXPIRED: "the answer came too late",
-    ErrorCode.APPROVAL_FAILED: "asking for approval failed",
-    ErrorCode.APPROVAL_MISMATCH: "its definition, caller or arguments have changed since",
-    ErrorCode.ALREADY_USED: "the answer was already used",
-    ErrorCode.OTHER_CALL: "the answer was given for another call",
-    ErrorCode.UNKNOWN_APPROVAL: "no request has the id of the answer",
-    ErrorCode.INVALID_RULE: "the signature of a rule for such calls does not match",
-    ErrorCode.CANCELLED: "the call was cancelled first",
-    ErrorCode.NOT_RECORDED: "an audit sink failed to record its start",
-    ErrorCode.DUPLICATE_CALL: "another call has its id",
-    ErrorCode.NOT_RUNNABLE: "the tool cannot be run in that program",
-}
-
-
 _MOST_CALLERS = 20
 CHANGED = "not as written, or the log has a different key"
 HIDDEN = "the entry that says how it ended is missing here, or cannot be checked"
 _MOST_CANDIDATES = 5
-_PLAN_STATUSES = ("planned", "rejected")
 _IDENTITY_FIELDS = {
     "name": "tool",
     "caller": "caller",
@@ -151,7 +131,6 @@ class CallStory:
         self.whole = whole
         self._records = [entry.record for entry in self.entries]
         self.record = standing(self._records)
-        self._own_records = [record for record in self._records if same_call(record, self.record)]
 
     @property
     def changed(self) -> list[AuditEntry]:
@@ -179,16 +158,6 @@ class CallStory:
         ]
 
     @property
-    def began(self) -> bool:
-        """Whether the call's tool may have begun: a record has a key or a status that says so, and
-        no sink failed before the call."""
-        error = self.record.error
-        if error is not None and error.code is ErrorCode.NOT_RECORDED:
-            return False
-        ran = ("started", "completed")
-        return any(has_begun(record) or record.status in ran for record in self._own_records)
-
-    @property
     def others_began(self) -> bool:
         """Whether a call under this id other than the one that the story is told by may have begun."""
         return any(
@@ -197,30 +166,7 @@ class CallStory:
 
     def why(self) -> str:
         """Return one sentence that says why the call ran or did not run."""
-        record = self.record
-        if record.status in _PLAN_STATUSES:
-            return f"It has not run: {_plan_text(record)}."
-        if SUSPENDED in self._own_records[-1].notes and not is_final(record):
-            return "It has begun, and waits for an answer to its question."
-        if record.status == "waiting":
-            return (
-                f"It has not run: {_decision_text(record.decision)}, and nobody has answered yet."
-            )
-        if not self.began:
-            return f"It did not run: {_stop_reason(record).rstrip('.')}."
-        if not is_final(record):  # only why it was started is known
-            record = next(
-                (candidate for candidate in self._own_records if candidate.status == "started"),
-                record,
-            )
-        reason = _decision_text(record.decision) or "the log does not say who decided"
-        if record.approved_by is not None:
-            edited = " and changed its arguments" if record.edited else ""
-            reason = f"{record.approved_by} approved it{edited}, after {reason}"
-        if record.emulated:
-            return f"It did not run (an emulator gave the result), because {reason}."
-        unknown = "" if is_final(record) else ", and the log does not say how it ended"
-        return f"It ran because {reason}{unknown}."
+        return why_of(self._records)
 
     def lines(self) -> Iterator[StoryLine]:
         """Yield the lines that say when the call was asked for, what was decided and by whom, and
@@ -270,7 +216,8 @@ async def whole_stories(log: AuditLog, entries: Iterable[AuditEntry]) -> list[Ca
     """
     complete_stories = []
     for story_so_far in stories(entries):
-        story, is_whole = await _with_final_record(log, story_so_far)
+        call_entries, is_whole = await log.checked_call(story_so_far.entries)
+        story = CallStory(call_entries)
         digests = [
             digest for entry in story.entries for digest in _attachment_digests(entry.record)
         ]
@@ -278,31 +225,6 @@ async def whole_stories(log: AuditLog, entries: Iterable[AuditEntry]) -> list[Ca
         callers = await _callers(log, story)
         complete_stories.append(CallStory(story.entries, attachments, callers, whole=is_whole))
     return complete_stories
-
-
-async def _with_final_record(log: AuditLog, story: CallStory) -> tuple[CallStory, bool]:
-    """Read a call's entries again if there may be more by now. Also return whether the record that
-    the log's sealed index names as the final one is among those found by their columns.
-
-    Entries that were read before have to be found again unless they were pruned meanwhile, so a
-    failed comparison is made a second time. Raises UnreachableError if the log cannot be read.
-    """
-    if story.changed or not has_begun(story.record):
-        return story, True  # an entry is marked already, or the index has nothing about this call
-    for _ in range(2):
-        try:
-            final_record = await log.find(story.record)
-        except UnreachableError:
-            raise
-        except SourceError:
-            break
-        if final_record is None or final_record in (entry.record for entry in story.entries):
-            return story, True
-        call_filter = AuditFilter(run_id=story.record.run_id, call_id=story.record.id)
-        story = CallStory(await log.entries(call_filter) or story.entries)
-        if final_record in (entry.record for entry in story.entries):
-            return story, True
-    return story, bool(story.changed)
 
 
 async def _callers(log: AuditLog, story: CallStory) -> list[CallStory]:
@@ -377,7 +299,6 @@ _SCOPE_TEXTS = {
     FOR_RUN_EXACTLY: ", for the same arguments in the whole run",
     ALWAYS: ", as a rule for such calls",
 }
-_DECISION_VERBS = {Allow: "allowed it", Ask: "asked for an approval", Deny: "denied it"}
 
 
 def _attempt_lines(
@@ -516,43 +437,6 @@ def _attachment_content(attachments: Mapping[str, Attachment], digest: str) -> d
     """Return the content of an attachment, or nothing if the log does not have it."""
     attachment = attachments.get(digest)
     return {} if attachment is None else msgspec.json.decode(attachment.text, type=dict[str, Any])
-
-
-def _decision_text(decision: Decision | None) -> str:
-    if decision is None:
-        return ""
-    policy = f"the policy '{decision.policy}'" if decision.policy else "a policy"
-    reason = f" ({decision.reason})" if decision.reason else ""
-    return f"{policy} {_DECISION_VERBS[type(decision)]}{reason}"
-
-
-def _plan_text(record: ToolInvocationRecord) -> str:
-    if record.status == "rejected" and record.error is not None:
-        return f"it was planned, and rejected: {one_line(str(record.error))}".rstrip(".")
-    return "it was only planned, never started"
-
-
-def _stop_reason(record: ToolInvocationRecord) -> str:
-    error, decision = record.error, _decision_text(record.decision)
-    if error is None:
-        return "the log does not say why"
-    is_invalid = error.stage in _CHECK_STAGES or error.code is ErrorCode.APPROVAL_MISMATCH
-    if record.edited and is_invalid:
-        return f"{record.approved_by} changed its arguments: {one_line(str(error))}"
-    if error.stage in _CHECK_STAGES:
-        return one_line(str(error))
-    if isinstance(record.decision, Deny):
-        return decision
-    if error.code is ErrorCode.APPROVAL_REFUSED:
-        answerer = record.approved_by or "whoever was asked"
-        refusal = f" ({record.refusal})" if record.refusal else ""
-        return (
-            f"{answerer} refused it{refusal}, after {decision}"
-            if decision
-            else f"{answerer} refused it{refusal}"
-        )
-    reason = _NOT_RUN_REASONS.get(error.code) or one_line(str(error))
-    return f"{decision}, and {reason}" if isinstance(record.decision, Ask) else reason
 
 
 def _question_note(record: ToolInvocationRecord) -> str:

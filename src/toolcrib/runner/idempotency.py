@@ -53,7 +53,7 @@ from toolcrib.threads import cancel_requests, is_stop
 from toolcrib.values.call import TOOL_CHANGED, FactoryResults, Hydrated, HydrationResult, ToolCall
 from toolcrib.values.content import Part, weight_of
 from toolcrib.values.decision import Caller
-from toolcrib.values.json import canonical_json, fresh, key_of, sha256_hex
+from toolcrib.values.json import fresh, key_of, sha256_hex
 from toolcrib.values.record import (
     CallError,
     Completed,
@@ -65,6 +65,8 @@ from toolcrib.values.record import (
     is_ended_by,
     is_final,
     lost_parts,
+    mac_key,
+    same_call,
 )
 
 T = TypeVar("T")
@@ -602,7 +604,7 @@ def compared(
         return "another"
     if record.arguments_sha256 and current.arguments_sha256:
         return "same" if record.arguments_sha256 == current.arguments_sha256 else "another"
-    if _mac_key(record) == _mac_key(current) != "":
+    if mac_key(record) == mac_key(current) != "":
         return "same" if record.arguments_mac == current.arguments_mac else "another"
     redefined = msgspec.structs.replace(current, definition_digest=record.definition_digest)
     return "same" if same_call(record, redefined) else "unsure"
@@ -610,39 +612,3 @@ def compared(
 
 def _call_of(record: ToolInvocationRecord) -> tuple[str, str, int]:
     return record.name, record.caller, record.arguments_bytes
-
-
-def same_call(record: ToolInvocationRecord, current: ToolInvocationRecord) -> bool:
-    """Return whether two records under one key are of one call: same tool, caller, arguments.
-
-    Every record under a key is compared with the call before anybody gets it. The tool may have
-    another definition only if what its run has kept of the call shows that it changed.
-    """
-    is_same_tool = record.definition_digest == current.definition_digest or (
-        TOOL_CHANGED in current.notes and record.name == current.name
-    )
-    return (
-        is_same_tool
-        and record.caller == current.caller
-        and record.arguments_sha256 == current.arguments_sha256
-        and record.arguments_bytes == current.arguments_bytes
-        and (record.arguments_sha256 != "" or _same_secrets(record, current))
-    )
-
-
-def _same_secrets(record: ToolInvocationRecord, current: ToolInvocationRecord) -> bool:
-    """Compare two calls with secrets by their keyed digests, if both were made with the same key.
-
-    Otherwise (the ledger has no key, or the earlier record is old or from another process) the
-    visible arguments decide, if nobody changed them.
-    """
-    if record.arguments_mac == current.arguments_mac != "":
-        return True
-    if _mac_key(record) == _mac_key(current) != "":
-        return False
-    is_changed = record.edited or current.edited or record.repaired or current.repaired
-    return is_changed or canonical_json(record.arguments) == canonical_json(current.arguments)
-
-
-def _mac_key(record: ToolInvocationRecord) -> str:
-    return record.arguments_mac.rpartition(":")[0]

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, runtime
 import msgspec
 
 from toolcrib.errors import ErrorCode, Stage
-from toolcrib.values.call import HydrationError, PayloadRef, ValidatorInfo
+from toolcrib.values.call import TOOL_CHANGED, HydrationError, PayloadRef, ValidatorInfo
 from toolcrib.values.content import Image, Link, Part, PartInfo, kind_of, media_type_of, part_info
 from toolcrib.values.decision import ApprovalRequest, Approve, Decision, OuterCall
 from toolcrib.values.definition import HasDefinition, NoSchemaMode, ToolDefinition
@@ -538,6 +538,43 @@ def standing(records: Sequence[ToolInvocationRecord]) -> ToolInvocationRecord:
     """
     begun = [*filter(has_begun, records)] or records
     return next(filter(is_final, begun), begun[-1])
+
+
+def same_call(record: ToolInvocationRecord, current: ToolInvocationRecord) -> bool:
+    """Return whether two records under one key are of one call: same tool, caller, arguments.
+
+    Every record under a key is compared with the call before anybody gets it. The tool may have
+    another definition only if what its run has kept of the call shows that it changed.
+    """
+    is_same_tool = record.definition_digest == current.definition_digest or (
+        TOOL_CHANGED in current.notes and record.name == current.name
+    )
+    return (
+        is_same_tool
+        and record.caller == current.caller
+        and record.arguments_sha256 == current.arguments_sha256
+        and record.arguments_bytes == current.arguments_bytes
+        and (record.arguments_sha256 != "" or _same_secrets(record, current))
+    )
+
+
+def _same_secrets(record: ToolInvocationRecord, current: ToolInvocationRecord) -> bool:
+    """Compare two calls with secrets by their keyed digests, if both were made with the same key.
+
+    Otherwise (the ledger has no key, or the earlier record is old or from another process) the
+    visible arguments decide, if nobody changed them.
+    """
+    if record.arguments_mac == current.arguments_mac != "":
+        return True
+    if mac_key(record) == mac_key(current) != "":
+        return False
+    is_changed = record.edited or current.edited or record.repaired or current.repaired
+    return is_changed or canonical_json(record.arguments) == canonical_json(current.arguments)
+
+
+def mac_key(record: ToolInvocationRecord) -> str:
+    """Return which key the digest of a call's secrets was made with."""
+    return record.arguments_mac.rpartition(":")[0]
 
 
 class Completed(Veiled, msgspec.Struct, frozen=True):
