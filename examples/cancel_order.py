@@ -1,15 +1,19 @@
 """A tool that changes something: it reaches the shop through a capability, and a person is asked.
 
-Run it with OPENAI_API_KEY set (and OPENAI_BASE_URL for a compatible server).
+Usage: python examples/cancel_order.py, with the embedded model; or with another one, as in
+MODEL=openai:gpt-5 (and its key in OPENAI_API_KEY).
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Protocol
 
 from toolcrib import Agent, CallContext, Catalog, ToolError, ToolRunner, capability, run_sync, tool
 from toolcrib.approvals import TerminalApprover
+
+MODEL = os.environ.get("MODEL", "local")
 
 
 @capability
@@ -48,5 +52,5 @@ class ShopOrders:
 
 if __name__ == "__main__":
     catalog = Catalog([CancelOrder]).bind({Orders: ShopOrders()})
-    agent = Agent("openai:gpt-5", ToolRunner(catalog, approver=TerminalApprover()))
+    agent = Agent(MODEL, ToolRunner(catalog, approver=TerminalApprover()))
     print(run_sync(agent.run("Please cancel order 77")).text)

@@ -5,6 +5,7 @@ Usage: python examples/pick_in_the_loop.py [PROMPT]
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -20,9 +21,9 @@ from toolcrib import (
     run_sync,
     tool,
 )
-from toolcrib.clients import OpenAIClient
 from toolcrib.policies import deny_by_default
 
+MODEL = os.environ.get("MODEL", "local")  # the embedded one; or such as openai:gpt-5
 VERBS = ("show", "list", "count", "archive", "print", "export")
 THINGS = """
     order invoice refund parcel customer address supplier product price discount voucher basket
@@ -44,16 +45,15 @@ async def main(prompt: str) -> None:
     catalog = Catalog([made(verb, thing) for thing in THINGS for verb in VERBS])
     allowed = [name for name in catalog.names if not name.endswith("_salary")]
     runner = ToolRunner(catalog, policy=deny_by_default(allow=[*allowed, "search_tools"]))
-    async with OpenAIClient("gpt-5") as client:
-        agent = Agent(client, runner, pick=PickOptions(max_candidates=3), search_tools=True)
-        async with agent.stream(prompt) as stream:
-            async for event in stream:
-                match event:
-                    case ToolsOffered(names=names):
-                        print(f"offered, of {len(catalog)}:", *names)
-                    case ToolCallFinished(record=record):
-                        print("called:", record.name, record.arguments, record.result)
-            print((await stream.result()).text)
+    agent = Agent(MODEL, runner, pick=PickOptions(max_candidates=3), search_tools=True)
+    async with agent.stream(prompt) as stream:
+        async for event in stream:
+            match event:
+                case ToolsOffered(names=names):
+                    print(f"offered, of {len(catalog)}:", *names)
+                case ToolCallFinished(record=record):
+                    print("called:", record.name, record.arguments, record.result)
+        print((await stream.result()).text)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 
-from cancel_order import CancelOrder, Orders, ShopOrders
+from cancel_order import MODEL, CancelOrder, Orders, ShopOrders
 
 from toolcrib import Agent, Approve, Caller, Catalog, ToolRunner, run_sync
 from toolcrib.durable import DurableAgents
@@ -22,7 +22,7 @@ KEY = bytes.fromhex(os.environ.get("DESK_KEY", "00" * 32))
 STORE = os.environ.get("DESK_STORE", "sqlite:///runs.db")  # or postgresql+psycopg://HOST/NAME
 
 tools = Catalog([CancelOrder]).bind({Orders: ShopOrders()})
-agents = {"desk": Agent("openai:gpt-5", ToolRunner(tools), state_key=KEY)}
+agents = {"desk": Agent(MODEL, ToolRunner(tools), state_key=KEY)}
 
 
 async def handle(order: str) -> None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from cancel_order import CancelOrder, Orders, ShopOrders
+from cancel_order import MODEL, CancelOrder, Orders, ShopOrders
 
 from toolcrib import Agent, Approve, Catalog, RunState, ToolRunner, run_sync
 from toolcrib.approvals import ApprovalStore
@@ -22,7 +22,7 @@ approvals = ApprovalStore("sqlite:///crib.db")
 
 def make_agent() -> Agent:
     catalog = Catalog([CancelOrder]).bind({Orders: ShopOrders()})
-    return Agent("openai:gpt-5", ToolRunner(catalog, approver=approvals))
+    return Agent(MODEL, ToolRunner(catalog, approver=approvals))
 
 
 async def ask() -> None:

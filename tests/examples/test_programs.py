@@ -19,7 +19,15 @@ from toolcrib.values.record import ToolInvocationRecord
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-
+TAXI = {
+    "name": "taxi_fare",
+    "description": "What a taxi costs.",
+    "input_schema": {
+        "type": "object",
+        "properties": {"distance_km": {"type": "number"}},
+        "required": ["distance_km"],
+    },
+}
 
 LATER = """
 import runpy, sys, time
@@ -36,7 +44,7 @@ PATHS = {
 
 def environment(server: OpenAIServer) -> dict[str, str]:
     key = {"OPENAI_API_KEY": "sk-test-0123456789", "OPENAI_BASE_URL": server.url}
-    return {**os.environ, **PATHS, **key}
+    return {**os.environ, **PATHS, **key, "MODEL": "openai:gpt-5"}
 
 
 async def run(server: OpenAIServer, cwd: Path, script: str, *arguments: str) -> str:
@@ -79,18 +87,22 @@ def _at_a_terminal(server: OpenAIServer, cwd: Path, typed: str) -> str:
     return output + str(child.before)
 
 
-async def test_planning_runs_nothing(tmp_path: Path) -> None:
-    taxi = {
-        "name": "taxi_fare",
-        "description": "What a taxi costs.",
-        "input_schema": {
-            "type": "object",
-            "properties": {"distance_km": {"type": "number"}},
-            "required": ["distance_km"],
-        },
-    }
+async def test_the_programs_need_no_key(tmp_path: Path, embedded_model: Path) -> None:
+    del embedded_model
+    env = {**os.environ, **PATHS}
     tools = tmp_path / "tools.json"
-    tools.write_text(json.dumps([taxi]), encoding="utf-8")
+    tools.write_text(json.dumps([TAXI]), encoding="utf-8")
+    planned = (str(EXAMPLES / "plan_only.py"), str(tools), "What would a taxi for 12 km cost?")
+    assert await output_of(tmp_path, env, *planned) == "taxi_fare {'distance_km': 12}\n"
+    picked = await output_of(tmp_path, env, str(EXAMPLES / "pick_in_the_loop.py"))
+    assert "called: export_invoice {'number': 7}" in picked
+    asked = await output_of(tmp_path, env, str(EXAMPLES / "stored_approval.py"), "ask")
+    assert asked == "waiting for an approval\n"
+
+
+async def test_planning_runs_nothing(tmp_path: Path) -> None:
+    tools = tmp_path / "tools.json"
+    tools.write_text(json.dumps([TAXI]), encoding="utf-8")
     turns = [[call("taxi_fare", distance_km=12), raw_call("taxi_fare", '{"distance_km": "far"}')]]
     async with openai_server(turns) as server:
         output = await run(server, tmp_path, "plan_only.py", str(tools), "a taxi to the airport?")
