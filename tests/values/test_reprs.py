@@ -36,7 +36,7 @@ from toolcrib.testing import ScriptedClient, call
 from toolcrib.testing.scripted import Turn
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer
-from toolcrib.values.json import Veiled
+from toolcrib.values.json import Redacted
 from toolcrib.values.message import Settings
 
 CANARY = "canary-7be1"
@@ -83,8 +83,8 @@ INTERNAL = (
 )
 
 
-def test_every_value_that_can_hold_a_secret_is_veiled() -> None:
-    """A field that is added later, under one of these names, is veiled or said to be harmless."""
+def test_every_value_that_can_hold_a_secret_is_redacted() -> None:
+    """A field that is added later, under one of these names, is redacted or said to be harmless."""
     open_ones = [
         f"{kind.__name__}.{field}"
         for kind in structs()
@@ -92,15 +92,15 @@ def test_every_value_that_can_hold_a_secret_is_veiled() -> None:
         if field in TELLING
         and not any(part in f"{kind.__module__}." for part in INTERNAL)
         and not kind.__name__.startswith("_")
-        and field not in getattr(kind, "veiled", ())
+        and field not in getattr(kind, "redacted", ())
     ]
     assert sorted(set(open_ones) - HARMLESS) == []
 
 
-def test_what_is_veiled_is_a_field() -> None:
+def test_what_is_redacted_is_a_field() -> None:
     for kind in structs():
-        if issubclass(kind, Veiled):
-            assert set(kind.veiled) <= set(kind.__struct_fields__), kind
+        if issubclass(kind, Redacted):
+            assert set(kind.redacted) <= set(kind.__struct_fields__), kind
 
 
 @tool(visible=["ok"])

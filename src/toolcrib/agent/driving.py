@@ -36,7 +36,7 @@ from toolcrib.values.content import Prompt
 from toolcrib.values.context import Guard, PolicyContext, RunTally, StepRunner
 from toolcrib.values.decision import Answer, Approve, Caller, Decision, Refuse
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.json import JsonObject, Veiled, keyed_digest
+from toolcrib.values.json import JsonObject, Redacted, keyed_digest
 from toolcrib.values.message import ChatRequest, FinishReason, Message, Plan, Reply, Usage
 from toolcrib.values.record import MADE_UP, CallError, ToolInvocationRecord
 from toolcrib.values.run import HandedOver, RunOptions, RunResult, RunSettings, RunState
@@ -54,13 +54,13 @@ NO_LISTENER = Listener(lambda _event: None, streaming=False)
 # sinks get records of calls that were planned, or rejected.
 
 
-class PlannedCall(Veiled, msgspec.Struct, frozen=True):
+class PlannedCall(Redacted, msgspec.Struct, frozen=True):
     """A call that the model wants to make, and what the policies say of it.
 
     `decision` is None for a call that could not run whoever allowed it; `call.errors` says why.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("call",)
+    redacted: ClassVar[tuple[str, ...]] = ("call",)
 
     call: HydrationResult
     decision: Decision | None
@@ -75,14 +75,14 @@ class PlannedCall(Veiled, msgspec.Struct, frozen=True):
         return self.call.arguments if self.call.success else None
 
 
-class RunPlan(Veiled, msgspec.Struct, frozen=True):
+class RunPlan(Redacted, msgspec.Struct, frozen=True):
     """What an agent would do next: the model's `text`, and its `calls`, of which none has run.
 
     `limit` names the limit of the agent that would keep all of them from running. If it is `money`,
     the caller has none left and the model was not asked.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("text",)
+    redacted: ClassVar[tuple[str, ...]] = ("text",)
 
     text: str
     calls: tuple[PlannedCall, ...]
@@ -137,13 +137,13 @@ class Planning(Run):
 # The agents of a run.
 
 
-class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
+class Team(Redacted, msgspec.Struct, frozen=True, eq=False):
     """Holds the agents that may speak in a run, by name.
 
     The first is the agent whose run it is; `state_key` and `steps` are that agent's.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("state_key",)
+    redacted: ClassVar[tuple[str, ...]] = ("state_key",)
 
     members: Mapping[str, Speaker]
     state_key: bytes | None

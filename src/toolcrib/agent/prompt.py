@@ -54,7 +54,7 @@ def _checked(name: str, part: Part) -> Part:
     try:
         info_of(part)
     except UnicodeEncodeError as error:
-        field = next(each for each in part.veiled if getattr(part, each) == error.object)
+        field = next(each for each in part.redacted if getattr(part, each) == error.object)
         raise ToolcribError(f"{name} cannot be sent: its {field} {_NO_UTF_8}") from None
     except ValueError:
         raise ToolcribError(f"{name} cannot be sent: its data {_NO_BASE64}") from None

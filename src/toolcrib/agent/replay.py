@@ -15,7 +15,7 @@ import msgspec
 from toolcrib.agent.history import error_in_result
 from toolcrib.values.call import name_in_records
 from toolcrib.values.content import as_texts
-from toolcrib.values.json import Veiled
+from toolcrib.values.json import Redacted
 from toolcrib.values.message import Message, Usage
 from toolcrib.values.record import ToolInvocationRecord
 from toolcrib.values.run import RunState, TurnMark
@@ -33,14 +33,14 @@ class UnrecordedCall(msgspec.Struct, frozen=True):
     code: str = "waiting"
 
 
-class ReplayedTurn(Veiled, msgspec.Struct, frozen=True):
+class ReplayedTurn(Redacted, msgspec.Struct, frozen=True):
     """Holds one turn of a run.
 
     That is what the user or the loop said `before` it, the model's `text`, and the outcomes of its
     calls. `seconds` and `usage` are for the turn with its calls, None if the state does not say.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("before", "text")
+    redacted: ClassVar[tuple[str, ...]] = ("before", "text")
 
     turn: int
     before: tuple[str, ...]

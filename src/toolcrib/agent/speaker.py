@@ -22,7 +22,7 @@ from toolcrib.agent.picking import AgentPicking, Toolbox
 from toolcrib.errors import BindingError, SourceError, ToolcribError
 from toolcrib.runner import ToolRunner
 from toolcrib.values.context import PolicyContext, StepRunner
-from toolcrib.values.json import Veiled, encodable
+from toolcrib.values.json import Redacted, encodable
 from toolcrib.values.message import LLMClient, Message, ToolChoice
 from toolcrib.values.run import Instructions, Limits, RunInfo, RunSettings, RunState, moved
 from toolcrib.values.step import ToolsStep
@@ -54,7 +54,7 @@ class AgentLabel(msgspec.Struct, frozen=True):
             raise ToolcribError("record_prompts= is True or False")
 
 
-class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
+class Speaker(Redacted, msgspec.Struct, frozen=True, eq=False):
     """Holds what one agent brings to a run.
 
     `runner` has all of its tools: its own, the search for them, and those that hand over
@@ -62,7 +62,7 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
     override; `missing` names the capabilities that each run has to be given.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("instructions", "output")
+    redacted: ClassVar[tuple[str, ...]] = ("instructions", "output")
 
     client: LLMClient
     runner: ToolRunner

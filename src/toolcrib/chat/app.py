@@ -47,7 +47,7 @@ from toolcrib.clients import cost_of
 from toolcrib.doors import MayApprove
 from toolcrib.errors import ApprovalError, ErrorCode, MissingExtraError, ToolcribError
 from toolcrib.values.decision import Answer, Caller, ForRun, Refuse
-from toolcrib.values.json import Veiled, is_seen, to_plain
+from toolcrib.values.json import Redacted, is_seen, to_plain
 from toolcrib.values.message import Usage
 from toolcrib.values.rule import KeepsRules
 from toolcrib.values.run import RunState
@@ -125,15 +125,15 @@ _STREAM_HEADERS = {
 }
 
 
-class NewMessage(Veiled, msgspec.Struct, forbid_unknown_fields=True):
-    veiled: ClassVar[tuple[str, ...]] = ("text",)
+class NewMessage(Redacted, msgspec.Struct, forbid_unknown_fields=True):
+    redacted: ClassVar[tuple[str, ...]] = ("text",)
 
     text: str
     instead_of: str = ""
 
 
-class GivenAnswer(Veiled, msgspec.Struct, forbid_unknown_fields=True):
-    veiled: ClassVar[tuple[str, ...]] = ("arguments",)
+class GivenAnswer(Redacted, msgspec.Struct, forbid_unknown_fields=True):
+    redacted: ClassVar[tuple[str, ...]] = ("arguments",)
 
     decision: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["approve", "deny"]})]
     arguments: dict[str, Any] | None = None

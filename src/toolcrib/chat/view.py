@@ -21,7 +21,14 @@ import orjson
 from toolcrib.agent.history import error_as_reported, error_in_result
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.json import JsonObject, JsonValue, Veiled, canonical_json, encodable, to_plain
+from toolcrib.values.json import (
+    JsonObject,
+    JsonValue,
+    Redacted,
+    canonical_json,
+    encodable,
+    to_plain,
+)
 from toolcrib.values.record import Origin, ToolInvocationRecord, result_with_parts
 from toolcrib.values.rule import KeptRule
 from toolcrib.values.run import (
@@ -74,19 +81,19 @@ class Operation(TypedDict):
     value: Any
 
 
-class ShownText(Veiled, msgspec.Struct, tag_field="kind", tag="text"):
-    veiled: ClassVar[tuple[str, ...]] = ("text",)
+class ShownText(Redacted, msgspec.Struct, tag_field="kind", tag="text"):
+    redacted: ClassVar[tuple[str, ...]] = ("text",)
 
     text: str
 
 
-class ShownReasoning(Veiled, msgspec.Struct, tag_field="kind", tag="reasoning"):
-    veiled: ClassVar[tuple[str, ...]] = ("text",)
+class ShownReasoning(Redacted, msgspec.Struct, tag_field="kind", tag="reasoning"):
+    redacted: ClassVar[tuple[str, ...]] = ("text",)
 
     text: str
 
 
-class ShownQuestion(Veiled, msgspec.Struct):
+class ShownQuestion(Redacted, msgspec.Struct):
     """What a person is asked; `texts` has each argument as JSON, with all its digits.
 
     With `for_run` a yes may be for exactly this call for the rest of the run, with `for_tool` also
@@ -94,7 +101,7 @@ class ShownQuestion(Veiled, msgspec.Struct):
     agents that call it.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("arguments",)
+    redacted: ClassVar[tuple[str, ...]] = ("arguments",)
 
     id: str
     title: str
@@ -110,14 +117,14 @@ class ShownQuestion(Veiled, msgspec.Struct):
     schema: Json | None
 
 
-class ShownRule(Veiled, msgspec.Struct):
+class ShownRule(Redacted, msgspec.Struct):
     """A rule: calls of `title` with these arguments do not ask its caller.
 
     Arguments that are `open` may have any value. `texts` are as in a question; without `expires_at`
     the rule holds until it is revoked.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("arguments", "texts")
+    redacted: ClassVar[tuple[str, ...]] = ("arguments", "texts")
 
     title: str
     arguments: Json
@@ -143,8 +150,8 @@ class ShownError(msgspec.Struct):
     message: str
 
 
-class ShownCall(Veiled, msgspec.Struct, tag_field="kind", tag="call"):
-    veiled: ClassVar[tuple[str, ...]] = ("arguments",)
+class ShownCall(Redacted, msgspec.Struct, tag_field="kind", tag="call"):
+    redacted: ClassVar[tuple[str, ...]] = ("arguments",)
 
     id: str
     name: str

@@ -29,7 +29,7 @@ from toolcrib.errors import (
     RequestError,
 )
 from toolcrib.threads import cancel_requests
-from toolcrib.values.json import Veiled
+from toolcrib.values.json import Redacted
 from toolcrib.values.typed import HandWritten, names_wrong_types
 
 if TYPE_CHECKING:
@@ -183,13 +183,13 @@ LINGER = 0.2
 _LARGE = 1 << 20
 
 
-class Outgoing(Veiled, msgspec.Struct, frozen=True, kw_only=True):
+class Outgoing(Redacted, msgspec.Struct, frozen=True, kw_only=True):
     """A request as it is sent. Its headers contain the key, so its repr shows none of them.
 
     `until` is the event loop's time at which all attempts have to be over, or None for no limit.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("url", "headers", "body")
+    redacted: ClassVar[tuple[str, ...]] = ("url", "headers", "body")
 
     method: str
     url: str

@@ -43,7 +43,7 @@ from toolcrib.runner.execute import until_done
 from toolcrib.storage import UnreachableError
 from toolcrib.storage.database import LOCK_TIMEOUT, PRAGMAS, close_late
 from toolcrib.storage.errors import failed_by, sqlalchemy, unreachable
-from toolcrib.values.json import Veiled
+from toolcrib.values.json import Redacted
 from toolcrib.values.run import RunResult, RunState, check_signature
 from toolcrib.values.step import CallStep
 
@@ -130,10 +130,10 @@ class _NotStored(BaseException):
         self.raised = raised
 
 
-class SignedStep(Veiled, msgspec.Struct, frozen=True):
+class SignedStep(Redacted, msgspec.Struct, frozen=True):
     """Holds the JSON result of a step, the segment that made it, and the signature of both."""
 
-    veiled: ClassVar[tuple[str, ...]] = ("value",)
+    redacted: ClassVar[tuple[str, ...]] = ("value",)
 
     value: msgspec.Raw
     segment: int

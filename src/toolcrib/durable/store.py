@@ -31,7 +31,7 @@ from toolcrib.errors import ApprovalError, ErrorCode, SourceError, ToolcribError
 from toolcrib.runner.approval import checked_answer
 from toolcrib.storage import Row, SqlDatabase, Transaction, as_column, storable
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, LimitedApprove, Refuse
-from toolcrib.values.json import Veiled, sha256_hex
+from toolcrib.values.json import Redacted, sha256_hex
 from toolcrib.values.run import RunState, check_signature
 
 StoredStatus: TypeAlias = Literal[
@@ -104,10 +104,10 @@ _DELETE_WORKER = "DELETE FROM durable_workers WHERE id = :id"
 _TAKE_BACK = "UPDATE durable_runs SET worker = '' WHERE worker = :id AND status = 'queued'"
 
 
-class SegmentEnd(Veiled, msgspec.Struct, frozen=True):
+class SegmentEnd(Redacted, msgspec.Struct, frozen=True):
     """How a segment ended; `signatures` maps the ids of its questions to their signatures."""
 
-    veiled: ClassVar[tuple[str, ...]] = ("text",)
+    redacted: ClassVar[tuple[str, ...]] = ("text",)
 
     status: StoredStatus
     state: RunState | None
@@ -129,7 +129,7 @@ class SignedEnd(msgspec.Struct, frozen=True):
     signature: str = ""
 
 
-class StoredRun(Veiled, msgspec.Struct, frozen=True):
+class StoredRun(Redacted, msgspec.Struct, frozen=True):
     """A run as it is stored.
 
     `state` is the JSON of its signed state, which its segment begins with, or ended with; `answers`
@@ -139,7 +139,7 @@ class StoredRun(Veiled, msgspec.Struct, frozen=True):
     failed; `ended` is the JSON of the `SignedEnd`.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("state", "cut", "answers", "text")
+    redacted: ClassVar[tuple[str, ...]] = ("state", "cut", "answers", "text")
 
     id: str
     agent: str

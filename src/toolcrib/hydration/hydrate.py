@@ -46,7 +46,7 @@ from toolcrib.values.call import (
     ToolCall,
 )
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.json import JsonObject, JsonValue, Veiled, escape_pointer, fresh, sentence
+from toolcrib.values.json import JsonObject, JsonValue, Redacted, escape_pointer, fresh, sentence
 from toolcrib.values.message import Offer
 from toolcrib.values.typed import check_type
 
@@ -146,14 +146,14 @@ class OtherArguments(Exception):  # noqa: N818  states why a call does not run; 
     """Building again would not give an instance with the arguments that were decided on."""
 
 
-class _Build(Veiled, msgspec.Struct, eq=False):
+class _Build(Redacted, msgspec.Struct, eq=False):
     """The `Building` of one call. Each instance is built from its own parse.
 
     Nobody has seen the instance that was built, and compared with what was sent, during hydration.
     That one runs. Anyone else who asks gets another instance.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("_sent", "_canonical", "_unseen", "_factory_values")
+    redacted: ClassVar[tuple[str, ...]] = ("_sent", "_canonical", "_unseen", "_factory_values")
 
     _tool: Tool[..., Any]
     _sent: bytes

@@ -22,7 +22,7 @@ from toolcrib.schema.validator import kind_of
 from toolcrib.values.json import (
     JsonObject,
     JsonValue,
-    Veiled,
+    Redacted,
     may_hold_wide_integer,
     read_unrounded,
 )
@@ -129,7 +129,7 @@ _REASONS = {
 }
 
 
-class Parsed(Veiled, msgspec.Struct, frozen=True, gc=False):
+class Parsed(Redacted, msgspec.Struct, frozen=True, gc=False):
     """An object and the JSON text it was read from.
 
     `notes` names what was tolerated to find it, such as `empty_arguments` or `single_quotes`.
@@ -137,7 +137,7 @@ class Parsed(Veiled, msgspec.Struct, frozen=True, gc=False):
     keeps a fraction; it is None if there is no such number.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("value", "data", "unrounded")
+    redacted: ClassVar[tuple[str, ...]] = ("value", "data", "unrounded")
 
     value: JsonObject
     data: bytes

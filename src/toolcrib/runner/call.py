@@ -94,7 +94,7 @@ from toolcrib.values.call import Hydrated, HydrationResult, Rejected
 from toolcrib.values.context import Account, CallScope, PolicyContext, StepRunner, Surroundings
 from toolcrib.values.decision import Allow, Ask, Decision, Deny, OuterCall
 from toolcrib.values.definition import ALL, Annotations
-from toolcrib.values.json import Veiled, key_of
+from toolcrib.values.json import Redacted, key_of
 from toolcrib.values.record import (
     ALWAYS,
     EMULATED,
@@ -183,10 +183,10 @@ Recorded: TypeAlias = tuple[Outcome, ToolInvocationRecord | None, SinkResult]
 """The final outcome, the record for sinks other than the ledger, and what to raise."""
 
 
-class Call(Veiled, msgspec.Struct):
+class Call(Redacted, msgspec.Struct):
     """Carries one call through a runner: `run` it, or `finalize` it if its outcome needs no run."""
 
-    veiled: ClassVar[tuple[str, ...]] = ("pinned",)
+    redacted: ClassVar[tuple[str, ...]] = ("pinned",)
 
     setup: Setup
     facts: CallFacts

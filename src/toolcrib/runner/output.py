@@ -35,7 +35,7 @@ from toolcrib.tools import Tool
 from toolcrib.values.call import Hydrated, HydrationResult, ToolCall
 from toolcrib.values.content import PartInfo, ToolContent, holds_content, info_of, weight_of
 from toolcrib.values.definition import ALL, UNDECLARED, All, ToolDefinition, Visibility
-from toolcrib.values.json import JsonObject, JsonValue, Veiled, canonical_bytes, fresh, json_bytes
+from toolcrib.values.json import JsonObject, JsonValue, Redacted, canonical_bytes, fresh, json_bytes
 from toolcrib.values.record import NO_JSON, CallError
 
 MAX_RESULT_BYTES = 4 * 1_048_576
@@ -99,13 +99,13 @@ _ONE_NAME = "two of its keys become the same name in JSON"
 _DEEPEST = 50
 
 
-class CheckedOutput(Veiled, msgspec.Struct, frozen=True, gc=False):
+class CheckedOutput(Redacted, msgspec.Struct, frozen=True, gc=False):
     """A result as valid JSON, and its text.
 
     For a result with content: its structured value, and what may be said of its parts.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("value", "text", "content")
+    redacted: ClassVar[tuple[str, ...]] = ("value", "text", "content")
 
     value: JsonValue
     text: bytes

@@ -34,7 +34,7 @@ from toolcrib.tools import Tool
 from toolcrib.values.call import Hydrated
 from toolcrib.values.content import Part, ToolContent
 from toolcrib.values.context import CallContext
-from toolcrib.values.json import Veiled, sha256_hex
+from toolcrib.values.json import Redacted, sha256_hex
 
 _CHILD_PROGRAM = (
     "import sys; sys.path[:] = sys.argv[1:]; del sys.argv[1:]; "
@@ -201,7 +201,7 @@ _FRAME_HEADER = struct.Struct(">cQ")
 _ENDING_BYTES = 1_048_576  # an ending is a sentence, whatever the limit for results
 
 
-class ProcessRequest(Veiled, msgspec.Struct, frozen=True):
+class ProcessRequest(Redacted, msgspec.Struct, frozen=True):
     """Says which function to run, and for what call; `file` is where its module was loaded from.
 
     `arguments` and `pinned` are JSON text: what was sent, already validated, and what default
@@ -210,7 +210,7 @@ class ProcessRequest(Veiled, msgspec.Struct, frozen=True):
     `time.monotonic()`, which all processes of a machine share.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("arguments", "pinned")
+    redacted: ClassVar[tuple[str, ...]] = ("arguments", "pinned")
 
     module: str
     qualname: str

@@ -31,7 +31,7 @@ from toolcrib.clients.transport import is_bounded
 from toolcrib.errors import ConnectionFailed, SourceError, ToolcribError
 from toolcrib.storage import create_private, mode_of
 from toolcrib.testing.masking import MASK, masked, masked_text, masked_url, secrets_of, unspelled
-from toolcrib.values.json import Veiled, escape_pointer
+from toolcrib.values.json import Redacted, escape_pointer
 from toolcrib.values.typed import names_wrong_types
 
 # A cassette's file: JSON that people read, review and correct.
@@ -45,14 +45,16 @@ _RECORD_AGAIN = "record it again"
 _LINE = re.compile(r"[^\n]*\n+|[^\n]+")
 
 
-class _InFile(Veiled, msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class _InFile(
+    Redacted, msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """An object in the file."""
 
 
 class RecordedRequest(_InFile, frozen=True, kw_only=True):
     """A request without its headers. `body` is its JSON, and `base64` any other body."""
 
-    veiled: ClassVar[tuple[str, ...]] = ("url", "body", "base64")
+    redacted: ClassVar[tuple[str, ...]] = ("url", "body", "base64")
 
     method: str
     url: str
@@ -68,7 +70,7 @@ class RecordedResponse(_InFile, frozen=True, kw_only=True):
     `delimited` says whether its body told where it ends.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("headers", "text", "base64")
+    redacted: ClassVar[tuple[str, ...]] = ("headers", "text", "base64")
 
     status: int
     headers: dict[str, str] = {}

@@ -34,7 +34,7 @@ from toolcrib.tools.build import compile_schema
 from toolcrib.tools.capability import Need
 from toolcrib.tools.trust import Imported, Pins, Trust, trusted_by
 from toolcrib.values.definition import HasDefinition, ToolDefinition, asking
-from toolcrib.values.json import JsonObject, JsonValue, Veiled, canonical_bytes
+from toolcrib.values.json import JsonObject, JsonValue, Redacted, canonical_bytes
 from toolcrib.values.typed import names_wrong_types
 
 # Report valid arguments that an author's own hints refuse: the place and the kind, never their
@@ -170,10 +170,10 @@ class ToolComponent(ABC):
 
 
 @ToolComponent.register  # one is made per call, and structs are created in C
-class BoundCall(Veiled, msgspec.Struct, frozen=True):
+class BoundCall(Redacted, msgspec.Struct, frozen=True):
     """A function with the arguments of one call, all but the injected ones."""
 
-    veiled: ClassVar[tuple[str, ...]] = ("arguments",)
+    redacted: ClassVar[tuple[str, ...]] = ("arguments",)
 
     function: Callable[..., Any]
     blocking: bool
@@ -193,7 +193,7 @@ class BoundCall(Veiled, msgspec.Struct, frozen=True):
         return last
 
 
-class BuiltArguments(Veiled, msgspec.Struct, frozen=True):
+class BuiltArguments(Redacted, msgspec.Struct, frozen=True):
     """The effective arguments of one call, and the instance that was built from them.
 
     `canonical` holds the effective arguments. `defaults`, `normalised` and `sets` point into them:
@@ -203,7 +203,7 @@ class BuiltArguments(Veiled, msgspec.Struct, frozen=True):
     instance was built from, or None if that is no more than JSON.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = (
+    redacted: ClassVar[tuple[str, ...]] = (
         *("instance", "canonical", "factory_values", "found_defaults", "typed_arguments"),
     )
 

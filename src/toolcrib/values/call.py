@@ -13,7 +13,7 @@ import msgspec
 
 from toolcrib.errors import ErrorCode, Stage
 from toolcrib.values.definition import NoSchemaMode, ToolDefinition
-from toolcrib.values.json import JsonObject, JsonValue, Veiled, fresh
+from toolcrib.values.json import JsonObject, JsonValue, Redacted, fresh
 from toolcrib.values.typed import Checked
 
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
@@ -53,7 +53,7 @@ TOOL_CHANGED: Final = "tool_changed"
 """The note on a call whose tool has changed since the model saw it."""
 
 
-class ToolCall(Checked, Veiled, msgspec.Struct, frozen=True, gc=False):
+class ToolCall(Checked, Redacted, msgspec.Struct, frozen=True, gc=False):
     """A tool call, as decoded from a reply.
 
     `id` is assigned by toolcrib and unique in a conversation. `provider_id` is the provider's own
@@ -73,7 +73,7 @@ class ToolCall(Checked, Veiled, msgspec.Struct, frozen=True, gc=False):
     Raises ValueError for an id with a lone surrogate, which no log can hold.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("arguments",)
+    redacted: ClassVar[tuple[str, ...]] = ("arguments",)
     logged: ClassVar[tuple[str, ...]] = ("id", "provider_id")
 
     id: str
@@ -107,7 +107,7 @@ class HydrationError(msgspec.Struct, frozen=True, gc=False):
     path: str = ""
 
 
-class Provenance(Veiled, msgspec.Struct, frozen=True, gc=False):
+class Provenance(Redacted, msgspec.Struct, frozen=True, gc=False):
     """Says where the arguments came from. For the application and the audit log, never for a UI or
     other logs.
 
@@ -120,7 +120,7 @@ class Provenance(Veiled, msgspec.Struct, frozen=True, gc=False):
     names the repairer.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("arguments", "sent", "repaired_arguments")
+    redacted: ClassVar[tuple[str, ...]] = ("arguments", "sent", "repaired_arguments")
 
     provider_id: str
     arguments: str
@@ -179,7 +179,7 @@ class Building(Protocol):
         ...
 
 
-class Hydrated(Veiled, msgspec.Struct, frozen=True):
+class Hydrated(Redacted, msgspec.Struct, frozen=True):
     """A call that arrived whole, parsed and validated. Nothing has run.
 
     `canonical` holds the effective arguments, the only value that counts: what was sent plus the
@@ -188,7 +188,7 @@ class Hydrated(Veiled, msgspec.Struct, frozen=True):
     affects neither other readers nor the instance that runs.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("canonical", "building")
+    redacted: ClassVar[tuple[str, ...]] = ("canonical", "building")
 
     call: ToolCall
     definition: ToolDefinition

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, assert_n
 import msgspec
 
 from toolcrib.errors import SourceError
-from toolcrib.values.json import Veiled, canonical_json, encodable
+from toolcrib.values.json import Redacted, canonical_json, encodable
 from toolcrib.values.media import LARGEST, read_file, shown_type, type_of_file
 from toolcrib.values.typed import HandWritten, check_type
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 _MEDIA_TYPE = re.compile(r"[a-z]+/[a-z0-9][a-z0-9.+-]{0,99}")
 
 
-class _WithMediaType(Veiled):
+class _WithMediaType(Redacted):
     """Hides a malformed media type from the repr, because it may contain anything."""
 
     __slots__ = ()
@@ -43,7 +43,7 @@ class Image(_WithMediaType, HandWritten, frozen=True, omit_defaults=True, tag="i
     The media type of an address may be unknown, although some providers require it.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("data", "url")
+    redacted: ClassVar[tuple[str, ...]] = ("data", "url")
 
     media_type: str = ""
     data: str = ""
@@ -95,7 +95,7 @@ class File(_WithMediaType, HandWritten, frozen=True, omit_defaults=True, tag="fi
     Raises ValueError if more than one of `data`, `url` and `text` is given. An empty file has none.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("data", "url", "text", "name")
+    redacted: ClassVar[tuple[str, ...]] = ("data", "url", "text", "name")
 
     media_type: str
     data: str = ""
@@ -142,7 +142,7 @@ class Link(_WithMediaType, HandWritten, frozen=True, omit_defaults=True, tag="li
     """The address of something that a model may ask for. toolcrib never fetches it. `size` is in
     bytes."""
 
-    veiled: ClassVar[tuple[str, ...]] = ("uri", "name", "description")
+    redacted: ClassVar[tuple[str, ...]] = ("uri", "name", "description")
 
     uri: str
     name: str = ""
@@ -158,14 +158,14 @@ PARTS = (str, Image, File, Link)
 NO_TEXT = (Image, File, Link)
 
 
-class ToolContent(Veiled, msgspec.Struct, Generic[T], frozen=True):
+class ToolContent(Redacted, msgspec.Struct, Generic[T], frozen=True):
     """A tool's result with content: a structured value, and parts for the model to look at.
 
     The output schema, `visible` and `model_visible` apply to the value, which is None if there are
     only parts. The parts are kept as a tuple. Raises TypeError for a part of a wrong type.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("value", "parts")
+    redacted: ClassVar[tuple[str, ...]] = ("value", "parts")
 
     value: T
     parts: Sequence[Part] = ()
@@ -240,7 +240,7 @@ def info_of(part: Part) -> PartInfo:
     """
     if isinstance(part, str):
         return PartInfo("text", "", len(part.encode()))
-    for name in part.veiled:
+    for name in part.redacted:
         getattr(part, name).encode()
     kind, media_type = kind_of(part), media_type_of(part)
     if isinstance(part, Link):
@@ -267,7 +267,7 @@ def weight_of(part: Part) -> int:
     """Return roughly how many bytes a part takes in memory and in a request."""
     if isinstance(part, str):
         return len(part)
-    return sum(len(getattr(part, name)) for name in part.veiled)
+    return sum(len(getattr(part, name)) for name in part.redacted)
 
 
 def kind_of(part: Part) -> Kind:

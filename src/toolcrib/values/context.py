@@ -15,7 +15,7 @@ import msgspec
 from toolcrib.values.call import Hydrated
 from toolcrib.values.decision import Answer, ApprovalRequest, Approver, Caller, Decision, OuterCall
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.json import JsonValue, Veiled, keyed_digest
+from toolcrib.values.json import JsonValue, Redacted, keyed_digest
 from toolcrib.values.message import Usage
 from toolcrib.values.record import (
     Attachment,
@@ -51,7 +51,7 @@ class ToolApproval(msgspec.Struct, frozen=True, omit_defaults=True):
     arguments_mac: str = ""
 
 
-class RunTally(Veiled, msgspec.Struct, dict=True):
+class RunTally(Redacted, msgspec.Struct, dict=True):
     """Holds what a run has spent so far. The runner counts and policies read. The only mutable
     value here.
 
@@ -66,7 +66,7 @@ class RunTally(Veiled, msgspec.Struct, dict=True):
     All calls of a run in one process share one tally, through their `CallScope`.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("nonce",)
+    redacted: ClassVar[tuple[str, ...]] = ("nonce",)
     run_id: str = ""
     nonce: str = ""
     started: float = 0.0
@@ -482,14 +482,14 @@ class Surroundings(msgspec.Struct, frozen=True, eq=False):
     steps: StepRunner | None = None
 
 
-class CallContext(Checked, Veiled, msgspec.Struct, frozen=True):
+class CallContext(Checked, Redacted, msgspec.Struct, frozen=True):
     """Tells a tool what it may know about its own call. The runner fills in a parameter of this type.
 
     `idempotency_key` is the same each time the same call is run again. `deadline` is on the clock
     of `time.monotonic()`, and None without a time limit. `around` is for agents used as tools.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("around",)
+    redacted: ClassVar[tuple[str, ...]] = ("around",)
 
     call_id: str
     run_id: str

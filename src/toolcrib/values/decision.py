@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from toolcrib.errors import ErrorCode
-from toolcrib.values.json import JsonObject, JsonValue, Veiled
+from toolcrib.values.json import JsonObject, JsonValue, Redacted
 from toolcrib.values.typed import Checked, HandWritten
 
 
@@ -80,7 +80,7 @@ class OuterCall(msgspec.Struct, frozen=True, gc=False):
     tool: str
 
 
-class ApprovalRequest(Checked, Veiled, msgspec.Struct, frozen=True, gc=False):
+class ApprovalRequest(Checked, Redacted, msgspec.Struct, frozen=True, gc=False):
     """A question to a person: may `tool` run with `arguments`?
 
     `id` is a digest over run, call, tool, definition, arguments and caller, so that an answer to it
@@ -97,7 +97,7 @@ class ApprovalRequest(Checked, Veiled, msgspec.Struct, frozen=True, gc=False):
     have side effects.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("arguments",)
+    redacted: ClassVar[tuple[str, ...]] = ("arguments",)
 
     id: str
     tool: str
@@ -162,7 +162,7 @@ class Always(HandWritten, frozen=True, forbid_unknown_fields=True, omit_defaults
         return at if self.given_at is None else min(at, self.given_at)
 
 
-class Approve(Veiled, HandWritten, frozen=True, tag="approve", forbid_unknown_fields=True):
+class Approve(Redacted, HandWritten, frozen=True, tag="approve", forbid_unknown_fields=True):
     """An approval by `by`. With `arguments`, it approves these instead, and they are hydrated anew.
 
     If `by` has no visible character, this is not a valid answer: a store refuses it, and a call
@@ -182,7 +182,7 @@ class Approve(Veiled, HandWritten, frozen=True, tag="approve", forbid_unknown_fi
     run with the very arguments that were to be changed.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("arguments",)
+    redacted: ClassVar[tuple[str, ...]] = ("arguments",)
 
     by: str
     arguments: JsonObject | None = None

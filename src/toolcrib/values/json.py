@@ -357,7 +357,7 @@ def _read_raw(value: object) -> Any:
     raise TypeError(f"a {type(value).__name__} is not JSON")
 
 
-class Veiled:
+class Redacted:
     """A value whose repr shows only the size of some fields, because they may be secret.
 
     Reprs end up in logs, tracebacks and tickets. The contents (messages, arguments, results) are
@@ -365,7 +365,7 @@ class Veiled:
     """
 
     __slots__ = ()
-    veiled: ClassVar[tuple[str, ...]] = ()
+    redacted: ClassVar[tuple[str, ...]] = ()
     __struct_fields__: ClassVar[tuple[str, ...]]
 
     def __repr__(self) -> str:
@@ -373,18 +373,18 @@ class Veiled:
         return f"{type(self).__name__}({fields})"
 
     def _hides(self, name: str) -> bool:
-        return name in self.veiled
+        return name in self.redacted
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """Hide the same fields from rich, whose tracebacks show local values."""
         fields = []
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            fields.append((name, _Veil(value) if value and self._hides(name) else value))
+            fields.append((name, _RedactedValue(value) if value and self._hides(name) else value))
         return fields
 
 
-class _Veil:
+class _RedactedValue:
     """Stands for a value in a repr."""
 
     def __init__(self, value: object) -> None:

@@ -20,7 +20,7 @@ from msgspec.structs import astuple, replace
 from toolcrib.values.call import HydrationResult, PayloadRef, ToolCall
 from toolcrib.values.content import Image, Part
 from toolcrib.values.definition import HasDefinition, offered_tools
-from toolcrib.values.json import JsonObject, JsonValue, Veiled, encodable, is_finite
+from toolcrib.values.json import JsonObject, JsonValue, Redacted, encodable, is_finite
 from toolcrib.values.typed import (
     Checked,
     HandWritten,
@@ -37,7 +37,7 @@ FinishReason: TypeAlias = Literal[
 """`doubtful`: the reply ended for an unknown reason, or it has calls and none of them is whole."""
 
 
-class ProviderState(Veiled, msgspec.Struct, frozen=True):
+class ProviderState(Redacted, msgspec.Struct, frozen=True):
     """JSON that must be sent back unchanged to the provider that sent it.
 
     Examples are thought signatures, reasoning items, and blocks of the provider's own tools. `wire`
@@ -46,13 +46,13 @@ class ProviderState(Veiled, msgspec.Struct, frozen=True):
     unchanged.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("data",)
+    redacted: ClassVar[tuple[str, ...]] = ("data",)
 
     wire: str
     data: Any
 
 
-class Message(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
+class Message(Checked, Redacted, msgspec.Struct, frozen=True, omit_defaults=True):
     """A message of a conversation.
 
     Only the assistant's messages have `tool_calls`. `call_id` and `is_error` are set only on what a
@@ -67,7 +67,7 @@ class Message(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
     then on.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("content", "parts")
+    redacted: ClassVar[tuple[str, ...]] = ("content", "parts")
 
     role: Role
     content: str = ""
@@ -195,7 +195,7 @@ Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high"]
 """How much a model is to reason before it answers."""
 
 
-class Settings(Veiled, HandWritten, frozen=True, omit_defaults=True):
+class Settings(Redacted, HandWritten, frozen=True, omit_defaults=True):
     """Settings of a request. `extra` members go into the request body unchanged.
 
     `max_tokens` limits the answer; where a provider takes a token budget for reasoning, that is
@@ -208,7 +208,7 @@ class Settings(Veiled, HandWritten, frozen=True, omit_defaults=True):
     `provider_tools` are JSON is checked when they are sent.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("extra", "provider_tools")
+    redacted: ClassVar[tuple[str, ...]] = ("extra", "provider_tools")
 
     temperature: float | None = None
     max_tokens: int | None = None
@@ -397,7 +397,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
         return self.id_prefix or f"call_{os.urandom(6).hex()}_"
 
 
-class Reply(Checked, Veiled, msgspec.Struct, frozen=True):
+class Reply(Checked, Redacted, msgspec.Struct, frozen=True):
     """A model's answer, decoded.
 
     `finish` is `tool_calls` if and only if `tool_calls` contains calls that may run. Calls of a cut
@@ -411,7 +411,7 @@ class Reply(Checked, Veiled, msgspec.Struct, frozen=True):
     reference that the reply's calls have, too.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("raw", "events", "answers")
+    redacted: ClassVar[tuple[str, ...]] = ("raw", "events", "answers")
 
     message: Message
     finish: FinishReason
@@ -434,26 +434,26 @@ class Reply(Checked, Veiled, msgspec.Struct, frozen=True):
         return self.message.tool_calls
 
 
-class TextPart(Veiled, msgspec.Struct, frozen=True):
+class TextPart(Redacted, msgspec.Struct, frozen=True):
     """A piece of text, as it streams."""
 
-    veiled: ClassVar[tuple[str, ...]] = ("text",)
+    redacted: ClassVar[tuple[str, ...]] = ("text",)
 
     text: str
 
 
-class ReasoningPart(Veiled, msgspec.Struct, frozen=True):
+class ReasoningPart(Redacted, msgspec.Struct, frozen=True):
     """A piece of the reasoning that the model discloses, as it streams: for display only."""
 
-    veiled: ClassVar[tuple[str, ...]] = ("text",)
+    redacted: ClassVar[tuple[str, ...]] = ("text",)
 
     text: str
 
 
-class ArgumentsPart(Veiled, msgspec.Struct, frozen=True):
+class ArgumentsPart(Redacted, msgspec.Struct, frozen=True):
     """A piece of a call's arguments, as it streams: for display only, never to be run."""
 
-    veiled: ClassVar[tuple[str, ...]] = ("text",)
+    redacted: ClassVar[tuple[str, ...]] = ("text",)
 
     call_id: str
     name: str

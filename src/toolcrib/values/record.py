@@ -23,7 +23,7 @@ from toolcrib.values.definition import HasDefinition, NoSchemaMode, ToolDefiniti
 from toolcrib.values.json import (
     JsonObject,
     JsonValue,
-    Veiled,
+    Redacted,
     canonical_json,
     encodable,
     fresh,
@@ -267,7 +267,7 @@ AttachmentKind: TypeAlias = Literal["definition", "prompt", "choice"]
 
 
 class Attachment(
-    Veiled,
+    Redacted,
     msgspec.Struct,
     frozen=True,
     omit_defaults=True,
@@ -279,7 +279,7 @@ class Attachment(
     the tool's name for a definition. A definition belongs to no run, the others to run `run_id`.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("text",)
+    redacted: ClassVar[tuple[str, ...]] = ("text",)
 
     digest: str
     kind: AttachmentKind
@@ -577,7 +577,7 @@ def mac_key(record: ToolInvocationRecord) -> str:
     return record.arguments_mac.rpartition(":")[0]
 
 
-class Completed(Veiled, msgspec.Struct, frozen=True):
+class Completed(Redacted, msgspec.Struct, frozen=True):
     """The tool ran: `value` for the application, `model` for the model, `public` for everyone else.
 
     `model_json` is the text of the model's view. Each access to `model` or `public` gives a new
@@ -589,7 +589,7 @@ class Completed(Veiled, msgspec.Struct, frozen=True):
     are no parts.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("value", "model_json", "notice", "parts", "model_parts")
+    redacted: ClassVar[tuple[str, ...]] = ("value", "model_json", "notice", "parts", "model_parts")
 
     record: ToolInvocationRecord
     value: Any
@@ -624,14 +624,14 @@ def lost_parts(record: ToolInvocationRecord) -> str:
     return f"The result of this call had content that was not kept: {descriptions}."
 
 
-class Failed(Veiled, msgspec.Struct, frozen=True):
+class Failed(Redacted, msgspec.Struct, frozen=True):
     """The call did not complete; `error.message` is safe to show to the model.
 
     `model_text` is what the model reads instead, if the tool has a text for the model alone
     (`ToolError.model_text`). No record has it.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("notice", "model_text")
+    redacted: ClassVar[tuple[str, ...]] = ("notice", "model_text")
 
     record: ToolInvocationRecord
     error: CallError
@@ -640,7 +640,7 @@ class Failed(Veiled, msgspec.Struct, frozen=True):
     model_text: str = ""
 
 
-class SuspendedCall(Veiled, msgspec.Struct, frozen=True):
+class SuspendedCall(Redacted, msgspec.Struct, frozen=True):
     """What is needed to resume a call whose tool has begun and itself waits for an answer.
 
     `saved` is the tool's own JSON; for an agent, the state of its run. It belongs to this `call`
@@ -650,7 +650,7 @@ class SuspendedCall(Veiled, msgspec.Struct, frozen=True):
     empty if the answer itself created it.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("saved", "approval")
+    redacted: ClassVar[tuple[str, ...]] = ("saved", "approval")
 
     saved: msgspec.Raw
     call: OuterCall = OuterCall("", "", "")

@@ -23,7 +23,7 @@ from toolcrib.errors import ApprovalError
 from toolcrib.values.decision import Always, ApprovalRequest
 from toolcrib.values.json import (
     JsonObject,
-    Veiled,
+    Redacted,
     canonical_json,
     escape_pointer,
     fresh,
@@ -33,21 +33,21 @@ from toolcrib.values.json import (
 )
 
 
-class CallToApprove(Veiled, msgspec.Struct, frozen=True):
+class CallToApprove(Redacted, msgspec.Struct, frozen=True):
     """A call that somebody has to approve, as rules see it.
 
     `secrets` are the arguments that the request masks. `unlike` are the places of defaults that are
     shown only by type.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("secrets",)
+    redacted: ClassVar[tuple[str, ...]] = ("secrets",)
 
     request: ApprovalRequest
     secrets: JsonObject
     unlike: tuple[str, ...]
 
 
-class ApprovalRule(Veiled, msgspec.Struct, frozen=True, kw_only=True):
+class ApprovalRule(Redacted, msgspec.Struct, frozen=True, kw_only=True):
     """Somebody's approval of calls of a tool by a caller, given as the answer to `approval_id`.
 
     `closed` is the canonical JSON of the arguments that must be the same, with secret ones masked;
@@ -56,7 +56,7 @@ class ApprovalRule(Veiled, msgspec.Struct, frozen=True, kw_only=True):
     their tools.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("closed",)
+    redacted: ClassVar[tuple[str, ...]] = ("closed",)
 
     id: str
     tool: str

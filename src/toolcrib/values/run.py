@@ -23,7 +23,7 @@ import msgspec
 from toolcrib.errors import SourceError, ToolcribError, counted, no_such
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import ANONYMOUS, ApprovalRequest, Caller
-from toolcrib.values.json import JsonObject, JsonValue, Veiled, canonical_json, keyed_digest
+from toolcrib.values.json import JsonObject, JsonValue, Redacted, canonical_json, keyed_digest
 from toolcrib.values.message import Effort, FinishReason, Message, Settings, ToolChoice, Usage
 from toolcrib.values.record import (
     Choice,
@@ -185,14 +185,14 @@ def _choice_of(choice: object) -> ToolChoice | None:
     return ToolChoice(mode) if choice in _MODES else ToolChoice("tool", choice)
 
 
-class RunInfo(Checked, Veiled, msgspec.Struct, frozen=True):
+class RunInfo(Checked, Redacted, msgspec.Struct, frozen=True):
     """What is known about a run when it begins, for `instructions` that are a function.
 
     `agent` is the agent's name, `messages` are the history and the prompt, and `deps` are the
     capabilities that were given to this run, by interface.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("messages", "deps")
+    redacted: ClassVar[tuple[str, ...]] = ("messages", "deps")
 
     run_id: str
     caller: Caller
@@ -211,10 +211,10 @@ Instructions: TypeAlias = str | Callable[[RunInfo], str | Awaitable[str]]
 """What an agent tells its model: a string, or a sync or async function of the run."""
 
 
-class RepairedText(Veiled, msgspec.Struct, frozen=True):
+class RepairedText(Redacted, msgspec.Struct, frozen=True):
     """The text with which `by` replaced a call's arguments."""
 
-    veiled: ClassVar[tuple[str, ...]] = ("text",)
+    redacted: ClassVar[tuple[str, ...]] = ("text",)
 
     text: str
     by: str
@@ -246,7 +246,7 @@ Repeat: TypeAlias = Literal["deny", "ask", "allow"]
 """What happens to a call that would repeat something the original of a forked run has done."""
 
 
-class Effect(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
+class Effect(Redacted, msgspec.Struct, frozen=True, omit_defaults=True):
     """An effect of the original run after the forked turn: a call that does more than read.
 
     It is not undone. `arguments` are those that its record shows, and `defaulted` those of them
@@ -255,7 +255,7 @@ class Effect(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
     decided anew: an edit may have let it run as a different call.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("arguments",)
+    redacted: ClassVar[tuple[str, ...]] = ("arguments",)
 
     run_id: str
     call_id: str
@@ -291,7 +291,7 @@ _NEWER_SUSPENDED_FIELDS = ("rule",)
 _EMPTY_VALUES: tuple[Any, ...] = (False, {}, [], None, msgspec.to_builtins(Expense()))
 
 
-class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
+class RunState(Checked, Redacted, msgspec.Struct, frozen=True):
     """Everything a run needs to continue in another process: JSON, no pickle.
 
     For the turn that waits, `offered` names the tools that the model could see. `elapsed` is in
@@ -320,7 +320,7 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
     an agent with a `state_key`, over everything else.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("restored", "pinned", "answer")
+    redacted: ClassVar[tuple[str, ...]] = ("restored", "pinned", "answer")
 
     run_id: str
     turn: int
@@ -548,7 +548,7 @@ _SHOWN_CALLS = 20
 """The number of calls that the repr of a result lists."""
 
 
-class RunResult(Veiled, msgspec.Struct, frozen=True):
+class RunResult(Redacted, msgspec.Struct, frozen=True):
     """Says how a run ended. `messages` is the whole history; `pending` is what the run waits for.
     `records` are those of its calls, in the order in which they ended.
 
@@ -559,7 +559,7 @@ class RunResult(Veiled, msgspec.Struct, frozen=True):
     spoke last, if it has one.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("text", "output")
+    redacted: ClassVar[tuple[str, ...]] = ("text", "output")
 
     status: RunStatus
     text: str
@@ -630,25 +630,25 @@ class ToolsOffered(msgspec.Struct, frozen=True, tag="tools_offered"):
     choice: Choice | None = None
 
 
-class TextDelta(Veiled, msgspec.Struct, frozen=True, tag="text_delta"):
-    veiled: ClassVar[tuple[str, ...]] = ("text",)
+class TextDelta(Redacted, msgspec.Struct, frozen=True, tag="text_delta"):
+    redacted: ClassVar[tuple[str, ...]] = ("text",)
     text: str
 
 
-class PartialOutput(Veiled, msgspec.Struct, frozen=True, tag="partial_output"):
+class PartialOutput(Redacted, msgspec.Struct, frozen=True, tag="partial_output"):
     """The typed answer so far, as JSON data that nothing has validated: for display only.
 
     The final answer is `RunResult.output`. Each reply starts a new one.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("value",)
+    redacted: ClassVar[tuple[str, ...]] = ("value",)
     value: JsonValue
 
 
-class ReasoningDelta(Veiled, msgspec.Struct, frozen=True, tag="reasoning_delta"):
+class ReasoningDelta(Redacted, msgspec.Struct, frozen=True, tag="reasoning_delta"):
     """A piece of the reasoning that the model discloses: for display, never an answer."""
 
-    veiled: ClassVar[tuple[str, ...]] = ("text",)
+    redacted: ClassVar[tuple[str, ...]] = ("text",)
     text: str
 
 
@@ -671,10 +671,10 @@ class ToolCallStarted(msgspec.Struct, frozen=True, tag="tool_call_started"):
     arguments: JsonObject | None
 
 
-class ToolArgumentsDelta(Veiled, msgspec.Struct, frozen=True, tag="tool_arguments_delta"):
+class ToolArgumentsDelta(Redacted, msgspec.Struct, frozen=True, tag="tool_arguments_delta"):
     """Arguments as they stream, for display; not given for tools with secret arguments."""
 
-    veiled: ClassVar[tuple[str, ...]] = ("text",)
+    redacted: ClassVar[tuple[str, ...]] = ("text",)
 
     id: str
     name: str

@@ -21,7 +21,7 @@ from toolcrib.values.content import Part
 from toolcrib.values.context import RunTally, ToolApproval
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.json import JsonObject, Veiled, fresh
+from toolcrib.values.json import JsonObject, Redacted, fresh
 from toolcrib.values.message import ChatRequest, LLMClient, Offer, Reply, Usage
 from toolcrib.values.record import (
     Choice,
@@ -44,14 +44,14 @@ FindDefinition: TypeAlias = Callable[[str], ToolDefinition | None]
 _SAME_AS_PUBLIC = msgspec.Raw(b"")
 
 
-class CallStep(Veiled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CallStep(Redacted, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The outcome of a call, with the model's view, and its share of the tally.
 
     `value` and `model` are JSON, left out if they equal the public result. `elapsed` is how many
     seconds the run had taken by then.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = (
+    redacted: ClassVar[tuple[str, ...]] = (
         "value",
         "model",
         "notice",
@@ -191,14 +191,14 @@ def in_background(calls: Iterable[ToolCall], find: FindDefinition) -> tuple[str,
     )
 
 
-class ArgumentsStep(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
+class ArgumentsStep(Redacted, msgspec.Struct, frozen=True, omit_defaults=True):
     """The repaired texts and factory values for the calls of a reply.
 
     `background` names the tools among them that run in the background, because calls of a saved run
     have no `ReplyStep` to say so.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("restored", "pinned")
+    redacted: ClassVar[tuple[str, ...]] = ("restored", "pinned")
 
     restored: dict[str, JsonObject] = {}
     repaired: dict[str, RepairedText] = {}
@@ -206,10 +206,10 @@ class ArgumentsStep(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
     background: tuple[str, ...] = ()
 
 
-class SummaryStep(Veiled, msgspec.Struct, frozen=True):
+class SummaryStep(Redacted, msgspec.Struct, frozen=True):
     """A summary of the conversation, and what the run used for it: nothing if kept already."""
 
-    veiled: ClassVar[tuple[str, ...]] = ("text",)
+    redacted: ClassVar[tuple[str, ...]] = ("text",)
 
     text: str
     usage: Usage = Usage()

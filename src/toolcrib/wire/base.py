@@ -21,7 +21,7 @@ from toolcrib.errors import RequestError, SchemaError
 from toolcrib.schema.guard import schema_text
 from toolcrib.schema.validator import compile_validator
 from toolcrib.values.definition import HasDefinition, offered_tools, tools_in
-from toolcrib.values.json import JsonObject, Veiled, canonical_json, json_copy
+from toolcrib.values.json import JsonObject, Redacted, canonical_json, json_copy
 from toolcrib.values.message import (
     ChatRequest,
     Effort,
@@ -43,10 +43,10 @@ MAX_STREAM_BYTES = 4 * MAX_BYTES
 """The limit on a complete stream, in bytes."""
 
 
-class HttpRequest(Veiled, msgspec.Struct, frozen=True):
+class HttpRequest(Redacted, msgspec.Struct, frozen=True):
     """A request without its server and key. `path` is below the client's base URL."""
 
-    veiled: ClassVar[tuple[str, ...]] = ("headers", "body")
+    redacted: ClassVar[tuple[str, ...]] = ("headers", "body")
 
     method: str
     path: str

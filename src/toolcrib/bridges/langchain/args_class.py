@@ -32,7 +32,7 @@ from toolcrib.schema.derive.reading import TypedReader
 from toolcrib.schema.derive.roundtrip import At, Differs, Findings
 from toolcrib.schema.derive.unions import bounded
 from toolcrib.tools.component import value_faults
-from toolcrib.values.json import JsonObject, JsonValue, Veiled, canonical_bytes
+from toolcrib.values.json import JsonObject, JsonValue, Redacted, canonical_bytes
 
 _OTHER_VALUES = (
     "The tool did not run: LangChain would change these arguments after they were decided on."
@@ -43,10 +43,10 @@ _SYNTHETIC = frozenset(("args", "kwargs"))
 `*args` and `**kwargs`."""
 
 
-class ReadArguments(Veiled, msgspec.Struct, frozen=True):
+class ReadArguments(Redacted, msgspec.Struct, frozen=True):
     """Holds what was sent, the instance that was read from it, and the effective arguments."""
 
-    veiled: ClassVar[tuple[str, ...]] = ("sent", "made", "shown")
+    redacted: ClassVar[tuple[str, ...]] = ("sent", "made", "shown")
 
     sent: JsonObject
     made: BaseModel

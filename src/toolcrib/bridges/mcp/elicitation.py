@@ -55,7 +55,7 @@ from toolcrib.values.decision import (
     Refuse,
     ReturnsApproval,
 )
-from toolcrib.values.json import JsonObject, Veiled, encodable
+from toolcrib.values.json import JsonObject, Redacted, encodable
 from toolcrib.values.record import SuspendedCall, Waiting
 
 # seconds; a client that itself reports that it has gone delays the call by as much
@@ -281,7 +281,7 @@ _LONGEST_STATE = 2 * 1_048_576  # HTTP takes 4 MiB, for the sealed state with it
 _AGAIN = 1.0  # seconds until an approver that answers later is asked again
 
 
-class Asked(Veiled, msgspec.Struct, frozen=True, tag="asked"):
+class Asked(Redacted, msgspec.Struct, frozen=True, tag="asked"):
     """The questions that a call ended with. The client sends them back with the answers, and the
     call that comes with them is then the same one.
 
@@ -289,7 +289,7 @@ class Asked(Veiled, msgspec.Struct, frozen=True, tag="asked"):
     `suspended`. `tainted` says whether its run had read untrusted content by then.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("nonce", "pinned")
+    redacted: ClassVar[tuple[str, ...]] = ("nonce", "pinned")
 
     request: ApprovalRequest
     nonce: str

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from toolcrib.clients.server import names_server, secrets_of
 from toolcrib.errors import SourceError, no_such
 from toolcrib.urls import passwords_in, without_password
-from toolcrib.values.json import Veiled
+from toolcrib.values.json import Redacted
 from toolcrib.values.typed import HandWritten
 
 FORMS = "a command, the URL of a server, or a .json file with mcpServers"
@@ -36,14 +36,14 @@ _TOKEN = re.compile(r"\b(?:bearer|basic|token)\s+([^\s,;\"'{}\[\]]+)", re.IGNORE
 _TYPES = ("stdio", "http", "streamable-http", "streamableHttp")
 
 
-class StdioServer(Veiled, HandWritten, frozen=True):
+class StdioServer(Redacted, HandWritten, frozen=True):
     """A program that speaks MCP over its standard input and output, started for this catalog.
 
     It gets what a shell needs from the environment (`PATH`, `HOME`, …), and `env`, and nothing
     else. A path in `command`, such as `./server`, is relative to `cwd`.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("env",)
+    redacted: ClassVar[tuple[str, ...]] = ("env",)
 
     command: str
     args: tuple[str, ...] = ()
@@ -62,14 +62,14 @@ class StdioServer(Veiled, HandWritten, frozen=True):
         return [secret for value in self.env.values() for secret in _secrets_in(value)]
 
 
-class HttpServer(Veiled, HandWritten, frozen=True):
+class HttpServer(Redacted, HandWritten, frozen=True):
     """A server that speaks MCP's streamable HTTP at `url`. `headers` are sent with every request.
 
     `auth` is an `httpx2.Auth`, such as the SDK's `OAuthClientProvider`. Raises SourceError for a
     `url` that names no server.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("headers", "auth")
+    redacted: ClassVar[tuple[str, ...]] = ("headers", "auth")
 
     url: str
     headers: Mapping[str, str] = {}

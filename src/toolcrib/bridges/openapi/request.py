@@ -35,7 +35,7 @@ from toolcrib.schema.derive.plain import same_json
 from toolcrib.schema.references import pointer_of
 from toolcrib.schema.validator import Validator, Violation
 from toolcrib.values.call import ValidatorInfo
-from toolcrib.values.json import JsonValue, Veiled, is_whole, json_bytes
+from toolcrib.values.json import JsonValue, Redacted, is_whole, json_bytes
 from toolcrib.values.typed import Checked
 
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
@@ -57,7 +57,7 @@ _OTHER_CHARSET = re.compile(
 _encoded: _Encode = partial(quote, safe="")
 
 
-class ApiRequest(Checked, Veiled, msgspec.Struct, frozen=True, kw_only=True):
+class ApiRequest(Checked, Redacted, msgspec.Struct, frozen=True, kw_only=True):
     """A request of an operation, without its keys.
 
     `path` begins with `/` and is encoded, with its query. `server` is the URL that the operation
@@ -66,7 +66,7 @@ class ApiRequest(Checked, Veiled, msgspec.Struct, frozen=True, kw_only=True):
     If there are no alternatives, the request needs no key.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("path", "headers", "cookies", "body")
+    redacted: ClassVar[tuple[str, ...]] = ("path", "headers", "cookies", "body")
 
     method: str
     path: str
