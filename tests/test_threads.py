@@ -58,10 +58,10 @@ async def test_each_piece_of_work_has_a_copy_of_its_callers_context() -> None:
 async def test_a_thread_that_is_left_behind_does_no_later_work(of_a_call: bool) -> None:
     before = Work.left_behind
     begun, goes_on = threading.Event(), threading.Event()
-    idents: list[int] = []
+    threads: list[threading.Thread] = []
 
     def hangs() -> None:
-        idents.append(threading.get_ident())
+        threads.append(threading.current_thread())
         begun.set()
         goes_on.wait(10)
 
@@ -73,16 +73,16 @@ async def test_a_thread_that_is_left_behind_does_no_later_work(of_a_call: bool) 
         await task
     of_one.close()
     assert Work.left_behind == before + 1
-    assert await in_thread(threading.get_ident) not in idents
+    assert await in_thread(threading.current_thread) not in threads
     goes_on.set()
     await until(lambda: Work.left_behind == before)
     together = threading.Barrier(8)
 
-    def work() -> int:
+    def work() -> threading.Thread:
         together.wait(10)
-        return threading.get_ident()
+        return threading.current_thread()
 
-    assert not {*idents} & set(await asyncio.gather(*(in_thread(work) for _ in range(8))))
+    assert not {*threads} & set(await asyncio.gather(*(in_thread(work) for _ in range(8))))
 
 
 async def test_a_thread_does_more_work_after_an_exception_and_holds_nothing_of_it() -> None:
