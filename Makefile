@@ -6,6 +6,8 @@ BIN := .venv/bin
 # One more than there are processors: some tests wait. All that a file makes is made once.
 WORKERS = -n $$(expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist loadfile --no-loadscope-reorder
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+# uv takes a fraction of pip's time. Where it finds nothing (an index that only pip's settings name), pip installs.
+install = $(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode $(1) 2>/dev/null || $(PIP) install $(1)
 
 # A .venv that was moved, or whose Python is gone, is made anew.
 ifneq ($(shell cat .venv/.made 2>/dev/null && .venv/bin/python -c "" 2>/dev/null && echo works),$(CURDIR) works)
@@ -123,11 +125,13 @@ docs: .venv/.docs
 docs-serve: .venv/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
-# The lock files are made from pyproject.toml, and agree: commit them together with it.
+# The lock files are made from pyproject.toml, and agree: commit them together with it. `make chat` and `make serve` need
+# only some extras.
 lock: .venv/.dev
 	$(BIN)/uv pip compile --quiet --universal --no-strip-extras --no-header --generate-hashes --extra all --group dev pyproject.toml -o requirements-dev.lock
-	$(BIN)/uv pip compile --quiet --universal --no-strip-extras --no-header --generate-hashes --constraint requirements-dev.lock --extra all pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --no-strip-extras --no-header --generate-hashes --constraint requirements-dev.lock --extra chat --extra cli --extra http --extra kit --extra local pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --no-strip-extras --no-header --generate-hashes --constraint requirements-dev.lock --group docs -o requirements-docs.lock
+	$(BIN)/uv pip compile --quiet --universal --no-strip-extras --no-header --generate-hashes --constraint requirements-dev.lock --group install -o requirements-uv.lock
 
 # dist/ with the wheel and the source that it was built from, checked, and installed clean with each extra.
 release: export TOOLCRIB_DIST := $(CURDIR)/dist
@@ -146,20 +150,21 @@ clean:
 .venv/.made:
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("toolcrib needs Python 3.11 or newer: make PYTHON=python3.11 …")'
 	@$(PYTHON) -m venv --clear .venv
+	@$(PIP) install --require-hashes -r requirements-uv.lock || echo "Without uv, this takes some minutes."
 	@echo "$(CURDIR)" > $@
 
 .venv/.run: .venv/.made requirements.lock pyproject.toml
 	@echo "Installing toolcrib into .venv …"
-	@$(PIP) install --require-hashes -r requirements.lock
-	@$(PIP) install --no-deps --editable .
+	@$(call install,--require-hashes -r requirements.lock)
+	@$(call install,--no-deps --editable .)
 	@touch $@
 
 .venv/.dev: .venv/.run requirements-dev.lock
 	@echo "Installing the development tools into .venv …"
-	@$(PIP) install --require-hashes -r requirements-dev.lock
+	@$(call install,--require-hashes -r requirements-dev.lock)
 	@touch $@
 
 .venv/.docs: .venv/.made requirements-docs.lock
 	@echo "Installing what makes the site into .venv …"
-	@$(PIP) install --require-hashes -r requirements-docs.lock
+	@$(call install,--require-hashes -r requirements-docs.lock)
 	@touch $@
