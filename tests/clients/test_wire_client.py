@@ -225,6 +225,8 @@ async def test_a_server_that_dies_after_the_last_call_but_before_the_end() -> No
         'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\n',
         'data: {"choices":[{"delta":{"tool_calls":[{"function":{"name":"add"}}]}}]}\n\n',
         'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\ndata: {"choi',
+        "data: [DONE]\n\n",
+        'data: {"choices":[],"usage":{"prompt_tokens":3}}\n\ndata: [DONE]\n\n',
     ],
 )
 async def test_a_stream_that_ends_early_without_an_error(body: str) -> None:

@@ -552,8 +552,9 @@ class ChatReply:
             ending.take_sign("error")
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
-        """Return the reply. `ended` says whether the provider declared it complete."""
-        self.ending.stop(ended=ended)
+        """Return the reply. `ended` says whether the provider declared it complete; without a choice,
+        the reply itself was lost."""
+        self.ending.stop(ended=ended and self.seen)
         if any(assembler.has_nameless_call for assembler in self._other_choices.values()):
             self._calls.doubt_open_calls()
             if self._legacy:
