@@ -259,6 +259,25 @@ async def test_what_is_no_reply(body: str, kind: str, error: type[ClientError], 
 
 
 @both
+@each_row("word", ["error", "abort"])
+async def test_a_reason_in_an_error_is_one_short_line_without_a_key(
+    word: str, stream: bool
+) -> None:
+    reason = f"{word}: \x1b[2J\nsk-proj-abcdefghijkl {'x' * 5000}"
+    body = json.dumps({"choices": [{"message": {"content": "Hi"}, "finish_reason": reason}]})
+    async with (
+        openai_server([raw(body, content_type="application/json")]) as server,
+        OpenAIClient("m", retries=None, base_url=server.url) as client,
+    ):
+        with pytest.raises(ClientError, match=f"{word}: .*key") as caught:
+            await reply_of(client, HI, stream=stream)
+    said = str(caught.value)
+    assert said.isprintable()
+    assert "abcdefghijkl" not in said
+    assert len(said) < 700
+
+
+@both
 @pytest.mark.parametrize("kind", ["text/event-stream", "Text/Event-Stream; charset=UTF-8"])
 async def test_a_server_may_answer_in_the_other_form(kind: str, stream: bool) -> None:
     whole = '{"choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}]}'

@@ -96,6 +96,7 @@ from toolcrib.wire import (
     wire_of,
 )
 from toolcrib.wire.base import REMEMBERED_BYTES
+from toolcrib.wire.failure import safe_text
 
 if TYPE_CHECKING:
     import tenacity
@@ -628,11 +629,12 @@ class WireClient(PlanningClient):
         return outgoing, new_decoder
 
     def _checked(self, reply: Reply, outgoing: Outgoing) -> Reply:
+        reason = safe_text(reply.provider_finish or "")
+        because = f" (its reason: {reason})" if reason else ""
         if reply.finish == "incomplete":
-            reason = f" (its reason: {reply.provider_finish})" if reply.provider_finish else ""
-            raise ConnectionFailed(f"the reply ended before it was complete{reason}")
+            raise ConnectionFailed(f"the reply ended before it was complete{because}")
         if reply.finish == "error":
-            raise ProviderError(f"the provider broke off its reply: {reply.provider_finish}")
+            raise ProviderError(f"the provider broke off its reply{because}")
         if reply.finish == "doubtful" or not self._is_listed(reply.provider_finish or ""):
             secrets = _secrets_sent(self._transport, outgoing, self._base, self._headers)
             reply = _without_secrets(reply, secrets)
