@@ -87,6 +87,11 @@ TABLE: dict[str, tuple[list[Seen], FinishReason | None, str]] = {
         "fine",
     ),
     "what nobody has listed": ([lambda e: e.take_reason("new"), ended], "doubtful", "new"),
+    "only the beginning of a long one": (
+        [lambda e: e.take_reason("new" * 100_000)],
+        "doubtful",
+        ("new" * 334)[:1000],
+    ),
     "a number": ([lambda e: e.take_reason(7)], "doubtful", "7"),
     "a natural word with detail": ([lambda e: e.take_reason("fine: but")], "doubtful", "fine: but"),
     "a call after a reason": (

@@ -77,6 +77,7 @@ from toolcrib.wire.json_text import (
 
 _T = TypeVar("_T")
 _LONGEST_NAME = 1024
+_LONGEST_REASON = 1000
 _LONGEST_NUMBER = 10
 _CLOSING = frozenset('}]"')
 _MAX_COMPARED = 128
@@ -624,13 +625,14 @@ def misplaced(
 
 
 def reason_of(reason: object) -> str:
-    """Return the text of a reason for the end of a reply. Only null and "" are none, which is "".
+    """Return the text of a reason for the end of a reply, or the beginning of a long one. Only null and
+    "" are none, which is "".
 
     A value that is not a string is a reason, too, but one that is not listed. If it is nested too
     deep to be written, it is named by its type.
     """
     try:
-        return "" if reason is None else str(reason)
+        return "" if reason is None else str(reason)[:_LONGEST_REASON]
     except RecursionError:
         return type(reason).__name__
 
