@@ -218,6 +218,7 @@ def test_the_request_around_the_body(model_: str, path: str) -> None:
         (asked(), "", "does not name a Gemini model"),
         (asked(), "models/", "does not name a Gemini model"),
         (asked(), "models/../x", "does not name a Gemini model"),
+        (asked(), "\ud800", "does not name a Gemini model"),
         (asked(Message.system("S")), "m", "nothing to send"),
         (asked(**TOOLS, parallel_calls=False), "m", "one call at a time"),
         (asked(tool_choice=ToolChoice("required")), "m", "needs tools"),

@@ -67,7 +67,7 @@ from toolcrib.wire.forms import (
     described,
 )
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult, dumps
-from toolcrib.wire.json_text import RawJson, dumped, mended, same_json
+from toolcrib.wire.json_text import RawJson, dumped, is_encodable, mended, same_json
 from toolcrib.wire.partial_args import PartialArguments
 
 # The parts of a model's content: kept to be sent back, and sent back.
@@ -701,7 +701,7 @@ def encode(
 def _path(wire: Wire, model: str, *, stream: bool) -> str:
     """Return the path: a model with a slash is a resource (`tunedModels/…`), else in `models/`."""
     name = model if "/" in model else f"models/{model}"
-    if any(step in ("", ".", "..") for step in name.split("/")):
+    if not is_encodable(name) or any(step in ("", ".", "..") for step in name.split("/")):
         raise RequestError(f"{model!r} does not name a Gemini model")
     method = "streamGenerateContent?alt=sse" if stream else "generateContent"
     return f"{wire.path}/{quote(name, safe='/@')}:{method}"
