@@ -299,6 +299,7 @@ class ChatReply:
         self._wire = wire
         self.ending = Ending(wire, offer)
         self._text: list[str] = []
+        self._text_size = 0
         self._kept_members: KeptMembers | None = None
         self._ids = ids
         self._calls = CallAssembler(offer, ids)
@@ -428,8 +429,10 @@ class ChatReply:
         copy = ChatReply(self._wire, offer=self._offer, ids="")
         copy._source, copy._choice_path = self._source, self._choice_path
         copy._add(message, is_body=True, parts=[])
-        streamed_text, text = "".join(self._text), "".join(copy._text)
-        if text.strip() != streamed_text.strip():
+        text = "".join(copy._text)
+        if len(text) * 2 < self._text_size:  # too short for a copy, which is compared as a whole
+            self.add_text(text, parts)
+        elif text.strip() != (streamed_text := "".join(self._text)).strip():
             self.add_text(text.removeprefix(streamed_text), parts)
         self._refused = self._refused or copy._refused
         if not (self._kept_members and self._kept_members.state()):
@@ -527,6 +530,7 @@ class ChatReply:
         if not isinstance(content, str):
             raise WireError("the content of a message is neither text nor a list")
         if content:
+            self._text_size += len(content)
             show_text(content, self._text, parts)
 
     def _add_reason(self, choice: dict[str, Any]) -> None:
