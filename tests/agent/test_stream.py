@@ -26,7 +26,7 @@ from toolcrib import (
     ToolRunner,
     tool,
 )
-from toolcrib.errors import ErrorCode, PickError, SourceError
+from toolcrib.errors import ErrorCode, PickError, SourceError, ToolcribError
 from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.testing.scripted import raw_call
 from toolcrib.values.decision import ApprovalRequest
@@ -156,6 +156,22 @@ async def test_picking_that_fails_is_told_like_every_failure() -> None:
     assert [type(event).__name__ async for event in stream] == ["RunStarted", "RunError", "Done"]
     with pytest.raises(PickError):
         await stream.result()
+
+
+@pytest.mark.parametrize("asks", [False, True])
+async def test_a_failure_that_nobody_asked_for_is_logged_as_its_stream_is_left(
+    asks: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Agent(ScriptedClient([])).stream("go") as stream:
+        async for _event in stream:
+            pass
+        if asks:
+            with pytest.raises(ToolcribError):
+                await stream.result()
+    logged = [record.getMessage() for record in caplog.records if record.name == "toolcrib.agent"]
+    assert [line.partition(":")[0] for line in logged] == [
+        "a run failed, and nobody asked for its result"
+    ] * (not asks)
 
 
 async def test_ids_that_a_client_repeats_are_told_apart() -> None:

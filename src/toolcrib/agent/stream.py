@@ -26,6 +26,7 @@ import orjson
 from toolcrib.agent.output import PartialAnswer
 from toolcrib.agent.picking import Toolbox
 from toolcrib.errors import ToolcribError
+from toolcrib.failures import SafeLogger
 from toolcrib.runner.output import public_arguments
 from toolcrib.runner.recorder import public_name
 from toolcrib.threads import cancel_requests, is_stop
@@ -42,6 +43,7 @@ from toolcrib.values.run import (
     Event,
     PartialOutput,
     ReasoningDelta,
+    RunError,
     RunResult,
     RunState,
     TextDelta,
@@ -279,6 +281,7 @@ class Watch:
             self._emit(ToolCallFinished(outcome.record))
 
 
+_log = SafeLogger("toolcrib.agent")
 # A loop keeps only weak references to its tasks; this keeps abandoned runs going.
 _running: set[asyncio.Task[RunResult]] = set()
 
@@ -312,6 +315,7 @@ class RunStream:
     def __init__(self, drive: Drive) -> None:
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
         self._result: RunResult | None = None
+        self._unraised_error: RunError | None = None  # until `result` is asked for, and raises it
         self._is_over = False
         self.is_read = False
         self._on_ended: list[Callable[[RunResult | None], None]] = []
@@ -343,6 +347,8 @@ class RunStream:
             if is_of_run and self._result is not None:
                 return self._result
             raise
+        finally:
+            self._unraised_error = None
 
     async def cancel(self) -> RunResult:
         """Cancel the run and return its result; readers still get the outcomes of its calls.
@@ -393,6 +399,13 @@ class RunStream:
         _traceback: TracebackType | None,
     ) -> None:
         await self._stop()
+        error, self._unraised_error = self._unraised_error, None
+        if error is not None:
+            _log.warning(
+                "a run failed, and nobody asked for its result: await stream.result() raises %s: %s",
+                error.kind,
+                error.message,
+            )
 
     async def _stop(self) -> None:
         if not self._task.done():
@@ -409,6 +422,8 @@ class RunStream:
         if isinstance(event, Done):
             self._result = event.result
             self._report(event.result)
+        elif isinstance(event, RunError):
+            self._unraised_error = event
         with suppress(RuntimeError):  # the event loop is gone, and its readers with it
             self._events.put_nowait(_independent(event))
 
