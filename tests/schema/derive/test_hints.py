@@ -301,7 +301,12 @@ def test_no_parameters() -> None:
 @each_row(
     ("hint", "text"),
     [
-        (range, "range cannot be expressed in JSON Schema"),
+        (
+            range,
+            r"range cannot be expressed in JSON Schema \(range is not a type that JSON has\); use",
+        ),
+        (list[complex | range], r"Schema \(range is not a type that JSON has\); use"),
+        (Annotated[int, Field(multiple_of=0)], r"Schema \('multiple_of' must be a finite number"),
         (type, "cannot be expressed in JSON Schema"),
         (Callable[[int], int], "cannot be expressed in JSON Schema"),
         (Unfinished, "cannot be expressed in JSON Schema"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 import threading
 import types
 import typing
@@ -254,6 +255,8 @@ Adapter: TypeAlias = TypeAdapter[Any] | FlatAdapter
 _MAX_SHOWN = 200
 # This advice of pydantic is not for types that have to be JSON.
 _ADVICE = ". Set `arbitrary_types_allowed"
+_NO_SCHEMA = re.compile(r"Unable to generate pydantic-core schema for (?:<class '(.+)'>|(.+))")
+_BUILDING = re.compile(r'Error building "[^"]*" validator: \w+: ')
 _EXPLAINED_ERRORS = (PydanticUserError, CoreSchemaError, TypeError, NameError)
 
 
@@ -319,7 +322,7 @@ def adapter_for(hint: Any, subject: str) -> Adapter:
 
 
 def inexpressible(hint: Any, subject: str, error: Exception) -> DefinitionError:
-    """Say why `hint` has no schema, in pydantic's words; for errors of other code only the type."""
+    """Say why `hint` has no schema; for errors of code other than pydantic's only the type."""
     if isinstance(error, PydanticOmit):
         reason = "SkipJsonSchema leaves it out"
     elif isinstance(error, PydanticUndefinedAnnotation):
@@ -328,7 +331,8 @@ def inexpressible(hint: Any, subject: str, error: Exception) -> DefinitionError:
         reason = "it is nested too deeply"
     elif isinstance(error, _EXPLAINED_ERRORS):
         reason = str(error).partition("\n\nFor further information")[0].partition(_ADVICE)[0]
-        reason = " ".join(reason.split())[:_MAX_SHOWN]
+        reason = _BUILDING.sub("", " ".join(reason.split()))
+        reason = _NO_SCHEMA.sub(r"\1\2 is not a type that JSON has", reason)[:_MAX_SHOWN]
     else:
         reason = f"its own pydantic hook raised {type(error).__name__}"
     return DefinitionError(
@@ -339,8 +343,10 @@ def inexpressible(hint: Any, subject: str, error: Exception) -> DefinitionError:
 
 def _injection_advice(hint: Any, subject: str, reason: str) -> str:
     """Say what to do about a parameter whose class the program provides and no model can send."""
-    if not (isinstance(hint, type) and subject.startswith("parameter") and repr(hint) in reason):
+    if not (isinstance(hint, type) and subject.startswith("parameter")):
         return ""
+    if not reason.startswith(repr(hint).removeprefix("<class '").removesuffix("'>")):
+        return ""  # it is a type within the hint
     name = show(hint)
     if getattr(hint, "_is_protocol", False):
         return f"; if your program provides it, decorate {name} with @capability"
