@@ -64,9 +64,9 @@ def words_of(raised: BaseException) -> Words:
 
     Attributes of a wrong type count as missing.
     """
-    if not isinstance(raised, ToolError):
-        return Words()
     try:
+        if not isinstance(raised, ToolError):
+            return Words()
         text, model_text, retryable = raised.safe_text, raised.model_text, raised.retryable
     except Exception:  # noqa: BLE001  properties of an author's class
         return Words()
@@ -81,7 +81,7 @@ def log_raised(what: str, raised: BaseException) -> None:
     """Log that `what` (`tool 'pay'`) raised, unless the error has a text that is told elsewhere."""
     if words_of(raised).text:
         return
-    if isinstance(raised, Explained | SchemaError | MissingExtraError):
+    if issubclass(type(raised), Explained | SchemaError | MissingExtraError):
         LOGGER.warning("%s failed: %s", what, raised)
         return
     places = own_places(raised.__traceback__)
@@ -158,7 +158,7 @@ def _kind(raised: BaseException) -> str:
         name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
     except Exception:  # noqa: BLE001  an author's metaclass
         return "an exception whose class has no name"
-    if isinstance(raised, BaseExceptionGroup):
+    if issubclass(kind, BaseExceptionGroup) and isinstance(raised, BaseExceptionGroup):
         member_kinds = sorted({type(member).__qualname__ for member in raised.exceptions})
         return f"{name} of {', '.join(member_kinds)}"
     return name

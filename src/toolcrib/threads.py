@@ -47,9 +47,10 @@ def cancel_requests() -> int:
 def is_stop(raised: BaseException, cancels: int) -> bool:
     """Return whether `raised` ends a task that was asked to stop more than `cancels` times.
 
-    A CancelledError that nobody requested is a failure like any other.
+    A CancelledError that nobody requested is a failure like any other. An author's exception may
+    have a `__class__` that raises, which isinstance would ask.
     """
-    return isinstance(raised, asyncio.CancelledError) and cancel_requests() > cancels
+    return issubclass(type(raised), asyncio.CancelledError) and cancel_requests() > cancels
 
 
 class Renewed(Protocol):

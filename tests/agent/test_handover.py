@@ -342,6 +342,9 @@ async def test_the_second_agent_by_itself_does_not_take_the_state() -> None:
         await alone.resume(state)
     with pytest.raises(SourceError, match="not lead to an agent 'x'"):
         await desk.run("Hello", speaker="x")
+    nameless = Agent(ScriptedClient([]), [look_up])
+    with pytest.raises(SourceError, match="'x'; it has no name, and leads to no other"):
+        await nameless.run("Hello", speaker="x")
 
 
 async def test_a_run_prepared_before_its_agent_had_handovers_goes_on_after_one() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 import struct
 import zlib
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from aiohttp import web
 from rows import each_row
 from servers.anthropic import AnthropicServer, anthropic_server
 
+from toolcrib import Agent
 from toolcrib.clients import AiohttpTransport, AnthropicClient, OpenAIClient, Retries, Timeouts
 from toolcrib.errors import (
     AuthenticationError,
@@ -315,6 +317,19 @@ async def test_a_server_that_dies_in_the_middle_of_an_error(status: int, stream:
     ):
         client = OpenAIClient("m", sdk=sdk, retries=Retries(first_wait=0))
         assert (await ask(client, stream=stream)).text == "Let me see. "
+
+
+@pytest.mark.parametrize(
+    ("sdk", "written"),
+    [
+        (openai.AsyncOpenAI(api_key="k"), "OpenAIClient(NAME, sdk=…)"),
+        (openai.AsyncOpenAI, "OpenAIClient(NAME, sdk=…)"),
+        (anthropic.AsyncAnthropic(api_key="k"), "AnthropicClient(NAME, sdk=…)"),
+    ],
+)
+def test_an_agent_says_how_it_takes_such_an_object(sdk: Any, written: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(f": write {written}, of toolcrib.clients")):
+        Agent(sdk)
 
 
 async def test_a_key_goes_to_no_other_server() -> None:

@@ -20,6 +20,8 @@ from toolcrib import (
     ALL,
     Allow,
     ApprovalRequest,
+    Approve,
+    Ask,
     Catalog,
     ErrorCode,
     Failed,
@@ -374,6 +376,28 @@ def test_a_policy_that_raises_is_told_of(caplog: pytest.LogCaptureFixture) -> No
     outcome, _, log = exec_logged(raises, caplog, policy=strict)
     assert outcome.error.code is ErrorCode.DENIED
     assert log.startswith("policy 'strict' raised LookupError at ")
+
+
+def test_what_raises_may_have_a_class_that_cannot_be_asked(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Strange(Exception):  # noqa: N818
+        @property  # type: ignore[misc]
+        def __class__(self) -> Any:
+            raise RuntimeError(CANARY)
+
+    def strict(_call: object, _context: object) -> Allow:
+        raise Strange
+
+    async def approver(_request: object) -> Approve:
+        raise Strange
+
+    outcome, _, log = exec_logged(raises, caplog, policy=strict)
+    assert outcome.error.code is ErrorCode.DENIED
+    assert "Strange at " in log
+    outcome, _, log = exec_logged(raises, caplog, policy=lambda _c, _x: Ask("x"), approver=approver)
+    assert outcome.error.code is ErrorCode.APPROVAL_FAILED
+    assert "Strange at " in log
 
 
 def test_a_repairer_that_raises_is_told_of(caplog: pytest.LogCaptureFixture) -> None:

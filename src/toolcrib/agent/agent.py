@@ -545,5 +545,11 @@ def _client_of(model: LLMClient | str) -> LLMClient:
     client = client_for(model) if isinstance(model, str) else model
     if isinstance(model, type) or not callable(getattr(client, "chat", None)):
         expected = "a client of toolcrib.clients, or a name such as 'openai:gpt-5'"
-        raise TypeError(f"model must be {expected}; {got_type(model)}")
+        own = _OVER_SDK.get(getattr(model, "__module__", "").partition(".")[0])
+        advice = f": write {own}(NAME, sdk=…), of toolcrib.clients" if own else ""
+        raise TypeError(f"model must be {expected}; {got_type(model)}{advice}")
     return client
+
+
+_OVER_SDK = {"openai": "OpenAIClient", "anthropic": "AnthropicClient"}
+"""Our client over the client object of a provider's own package."""

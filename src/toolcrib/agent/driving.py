@@ -162,10 +162,9 @@ class Team(Redacted, msgspec.Struct, frozen=True, eq=False):
         """Return the member of this name, the first for "". Raises SourceError."""
         check_type("speaker", name, str, "the name of an agent, a str")
         if name and name not in self.members:
-            names = ", ".join(self.members)
-            raise SourceError(
-                f"this agent does not lead to an agent {name!r}; it leads to: {names}"
-            )
+            names = ", ".join(filter(None, self.members))
+            known = f"it leads to: {names}" if names else "it has no name, and leads to no other"
+            raise SourceError(f"this agent does not lead to an agent {name!r}; {known}")
         return self.members[name] if name else self.first
 
     def speaking_in(self, state: RunState) -> Speaker:

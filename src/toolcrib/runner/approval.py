@@ -282,7 +282,7 @@ def checked_answer(answer: object) -> Answer:
     if not isinstance(answer, Approve | Refuse):
         raise NotAnAnswer(f"{_kind_of(answer)} is not an answer: return Approve(by=…) or Refuse()")
     if not isinstance(answer.by, str) or (isinstance(answer, Approve) and not is_seen(answer.by)):
-        raise NotAnAnswer("an approval needs the name of the approver: Approve(by=…)")
+        raise NotAnAnswer("an approval needs the name of the approver, visible: Approve(by=…)")
     by = encodable(answer.by)
     if isinstance(answer, Refuse):
         return Refuse(encodable(str(answer.reason)), by)

@@ -394,7 +394,7 @@ class RunState(Checked, Redacted, msgspec.Struct, frozen=True):
             state = msgspec.json.decode(text, type=RunState)
             check_all_read(text, state)
         except (ValueError, RecursionError) as error:
-            raise SourceError(f"not a saved run: {error}") from None
+            raise SourceError(f"not a saved run, as RunState.to_json() gives it: {error}") from None
         if state.version != 1:
             raise SourceError(
                 f"a run saved by another version ({state.version}) cannot be resumed with this "
