@@ -221,7 +221,7 @@ UNUSABLE: list[tuple[list[str], str]] = [
     (["tools", "list", "--tools", "json:__doc__"], "it is not a Catalog"),
     (["tools", "list", "--tools", "whatever"], "give module:attribute"),
     (["tools", "list", "--tools", "mcp:server"], "there is no program 'server'"),
-    (["encode", "--wire", "smoke"], "there is no wire 'smoke'"),
+    (["encode", "--provider", "smoke"], "there is no provider 'smoke'"),
     (["decode", "nope.json"], "it cannot be read"),
     (["chat", "hi", "--model", "nope:x"], "there is no model 'nope:x'"),
 ]
@@ -350,7 +350,7 @@ def test_pick_takes_definitions_that_no_provider_would(toolcrib: Toolcrib) -> No
 
 
 def test_encode_and_decode(toolcrib: Toolcrib) -> None:
-    encoded = json.loads(toolcrib("encode", "--wire", "openai-chat").out)
+    encoded = json.loads(toolcrib("encode", "--provider", "openai-chat").out)
     assert [tool["type"] for tool in encoded] == ["function"] * 7
     assert set(encoded[0]["function"]) == {"name", "description", "parameters"}
     body: dict[str, Any] = {
@@ -399,6 +399,17 @@ def test_each_option_says_what_it_is_for_and_no_flag_is_on(path: str) -> None:
         command = command.commands[name]
     assert [each.name for each in command.params if not getattr(each, "help", None)] == []
     assert [each.name for each in command.params if each.default is True] == []
+
+
+@each_row("columns", ["60", "100"])
+def test_no_flag_looks_as_if_it_took_a_value(
+    toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    shown = toolcrib("chat", "--help").out
+    assert "bool" not in shown
+    for option in ("--durable", "--json", "--yes", "--no", "-h", "--help", "--pick"):
+        assert option in shown
 
 
 def parsed(words: list[str]) -> str:

@@ -63,8 +63,8 @@ def test_on_a_terminal_no_name_is_cut(
     [
         ("toolcrib tools check --provider o", "openai openai-chat openai-responses ollama"),
         ("toolcrib tools check --provider gem", "gemini"),
-        ("toolcrib encode --wire an", "anthropic"),
-        ("toolcrib decode --wire openai-c", "openai-chat"),
+        ("toolcrib encode --provider an", "anthropic"),
+        ("toolcrib decode --provider openai-c", "openai-chat"),
         ("toolcrib tools lo", "lock"),
     ],
 )

@@ -37,7 +37,7 @@ def encoded(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, A
 def test_every_form_is_one_json_value(
     wire: str, more: tuple[str, ...], tools: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, value, said = encoded(capsys, "--wire", wire, "--tools", tools, *more)
+    code, value, said = encoded(capsys, "--provider", wire, "--tools", tools, *more)
     assert code == 0
     (first, *rest) = value[0]["functionDeclarations"] if wire == "gemini" else value
     assert (first.get("function") or first.get("toolSpec") or first)["name"] == "book"
@@ -49,10 +49,12 @@ def test_every_form_is_one_json_value(
 
 
 def test_an_unknown_wire_is_an_unusable_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    code, value, said = encoded(capsys, "--wire", "smoke")
+    code, value, said = encoded(capsys, "--provider", "smoke")
     assert (code, value) == (2, None)
-    assert said == (f"toolcrib: --wire: there is no wire 'smoke'; there are: {', '.join(FORMS)}\n")
-    code, value, _ = encoded(capsys, "--wire", "smoke", "--json")
+    assert said == (
+        f"toolcrib: --provider: there is no provider 'smoke'; there are: {', '.join(FORMS)}\n"
+    )
+    code, value, _ = encoded(capsys, "--provider", "smoke", "--json")
     assert (code, value["error"]["kind"]) == (2, "UnusableError")
 
 
@@ -68,10 +70,10 @@ def test_what_a_strict_tool_does_not_get_is_told(
         "    return n\n",
         encoding="utf-8",
     )
-    code, value, said = encoded(capsys, "--wire", "ollama", "--tools", str(path))
+    code, value, said = encoded(capsys, "--provider", "ollama", "--tools", str(path))
     assert (code, len(value)) == (0, 1)
     assert "f: lost: strict: it is sent without strict: " in said
-    code, value, said = encoded(capsys, "--wire", "openai-chat", "--tools", str(path))
+    code, value, said = encoded(capsys, "--provider", "openai-chat", "--tools", str(path))
     assert value[0]["function"]["strict"] is True
     assert "without strict" not in said
 
@@ -95,7 +97,7 @@ def test_a_conversation_becomes_the_body_of_a_request(
     ]
     for value in (messages, {"run_id": "x", "messages": messages}):
         file = conversation(tmp_path, value)
-        code, body, said = encoded(capsys, file, "--wire", wire, "--tools", tools, "-m", "some")
+        code, body, said = encoded(capsys, file, "--provider", wire, "--tools", tools, "-m", "some")
         assert code == 0
         assert "POST /" in said
         text = json.dumps(body)
@@ -152,7 +154,7 @@ def test_a_body_is_told_by_its_content(
     assert err.splitlines()[0] == f"wire: {wire}"
     code, out, err = decoded(capsys, file, "--json")
     assert (code, json.loads(out)["wire"], json.loads(out)["text"]) == (0, wire, "Hello")
-    code, out, err = decoded(capsys, file, "--wire", wire)
+    code, out, err = decoded(capsys, file, "--provider", wire)
     assert (code, out) == (0, "Hello\n")
     assert "wire:" not in err
 
@@ -164,9 +166,9 @@ def test_a_body_of_no_wire_is_one_line(tmp_path: Path, capsys: pytest.CaptureFix
     assert err.startswith(
         "toolcrib: the format of the body is none of the known wires (openai-chat, "
     )
-    assert err.endswith('{"nothing": 1}; name it with --wire\n')
-    code, _, err = decoded(capsys, file, "--wire", "smoke")
-    assert (code, err[:27]) == (2, "toolcrib: --wire: there is ")
+    assert err.endswith('{"nothing": 1}; name it with --provider\n')
+    code, _, err = decoded(capsys, file, "--provider", "smoke")
+    assert (code, err[:31]) == (2, "toolcrib: --provider: there is ")
 
 
 def test_headers_before_a_body_are_no_body(
@@ -176,7 +178,7 @@ def test_headers_before_a_body_are_no_body(
     file.write_bytes(
         b'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: {"choices": []}\n\n'
     )
-    for options in ((), ("--wire", "openai-chat")):
+    for options in ((), ("--provider", "openai-chat")):
         code, out, err = decoded(capsys, str(file), *options)
         assert (code, out) == (2, "")
         assert err.endswith("remove them, and keep only the body\n")
@@ -243,7 +245,7 @@ def test_a_body_with_nothing_of_a_reply_in_it_is_an_error(
 ) -> None:
     file = tmp_path / "body"
     file.write_bytes(body)
-    code = run(["decode", str(file), *([] if wire is None else ["--wire", wire])])
+    code = run(["decode", str(file), *([] if wire is None else ["--provider", wire])])
     captured = capsys.readouterr()
     assert (code, captured.out) == (1, "")
     assert "toolcrib: " in captured.err

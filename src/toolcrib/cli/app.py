@@ -36,7 +36,7 @@ from toolcrib.errors import ToolcribError
 from toolcrib.urls import without_passwords
 
 _WRITE_ERRORS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
-_DATABASE_OPTIONS = frozenset(("--audit", "--log", "--store"))
+_LIKE_OPTIONS = (frozenset(("--audit", "--log", "--store")), frozenset(("--provider", "--wire")))
 
 # The examples at the end of each command's help. A test parses them all.
 EXAMPLES: dict[str, tuple[str, ...]] = {
@@ -59,7 +59,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "toolcrib eval-pick --tools tools.json --queries questions.jsonl --scorer light",
         "toolcrib eval-pick --set FOLDER --scorer keyword --scorer light",
     ),
-    "encode": ("toolcrib encode --wire gemini --tools shop.py",),
+    "encode": ("toolcrib encode --provider gemini --tools shop.py",),
     "decode": ("toolcrib decode answer.json", "curl … | toolcrib decode --tools shop.py"),
     "doctor": ("toolcrib doctor", "toolcrib doctor --json"),
     "providers": ("toolcrib providers --json",),
@@ -125,13 +125,14 @@ UNCHECKED = 4
 _MIN_COLUMNS = 76  # columns that help in boxes needs at least
 _POSSIBLE_OPTIONS = re.compile(r" \(Possible options: (.+)\)")  # click's words
 INTERRUPTED = 130  # the exit code of a shell for a program that Ctrl-C ended
+_HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 
 app = typer.Typer(
     name="toolcrib",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=_HELP,
 )
 app.command("chat")(chat.chat)
 app.command("serve")(chat.serve)
@@ -176,7 +177,18 @@ def _command(*, narrow: bool) -> Callable[..., object]:
     """Make the command once, since a program may run many. A narrow terminal gets plain help,
     because boxes need room."""
     app.rich_markup_mode = None if narrow else "rich"
-    return typer.main.get_command(app)
+    command = typer.main.get_command(app)
+    _hide_types_of_flags(command)
+    return command
+
+
+def _hide_types_of_flags(command: Any) -> None:
+    """Leave out `<bool>`, which help would show next to each flag as if it took a value."""
+    for parameter in command.get_params(typer.Context(command, **_HELP)):
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    for each in getattr(command, "commands", {}).values():
+        _hide_types_of_flags(each)
 
 
 def run(arguments: list[str] | None = None) -> int:
@@ -249,7 +261,7 @@ def _report_unexpected(error: Exception, *, debug: bool, as_json: bool) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":  # the same, but the help was not shown
         typer.echo(usage(), err=True)
         return 2
-    _suggest_database_options(error)
+    _suggest_like_options(error)
     text = _POSSIBLE_OPTIONS.sub(r" (did you mean \1?)", usage()).removesuffix(".")
     if text.startswith("Missing option"):  # of two, such as --yes/--no, click names the first
         others = getattr(getattr(error, "param", None), "secondary_opts", ())
@@ -258,13 +270,12 @@ def _report_unexpected(error: Exception, *, debug: bool, as_json: bool) -> int:
     return _report_failure(unusable, 2, debug=debug, as_json=as_json)
 
 
-def _suggest_database_options(error: Any) -> None:
-    """Add to an error the command's own database options where another command's option was given."""
-    if getattr(error, "option_name", None) in _DATABASE_OPTIONS and error.ctx is not None:
-        option_names = {name for parameter in error.ctx.command.params for name in parameter.opts}
-        error.possibilities = (
-            sorted(option_names.intersection(_DATABASE_OPTIONS)) or error.possibilities
-        )
+def _suggest_like_options(error: Any) -> None:
+    """Add to an error the command's own options that mean what the given one would have meant."""
+    for like in _LIKE_OPTIONS:
+        if getattr(error, "option_name", None) in like and error.ctx is not None:
+            names = {name for parameter in error.ctx.command.params for name in parameter.opts}
+            error.possibilities = sorted(names & like) or error.possibilities
 
 
 def _report_failure(error: Exception, code: int, *, debug: bool, as_json: bool) -> int:

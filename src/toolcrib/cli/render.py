@@ -104,13 +104,14 @@ def print_rows(rows: Sequence[Sequence[str]], columns: Mapping[str, bool]) -> No
     """Print a table on a terminal, or lines with tab-separated columns in a file or a pipe.
 
     `columns` says for each column whether its text may be wrapped. If the other columns leave no
-    room for that, a terminal gets lines, too.
+    room for that, a terminal gets lines, too, below a line with the headings.
     """
     if not out.is_terminal:
         for row in rows:
             typer.echo("\t".join(row))  # rich would turn tabs into spaces
         return
     if not all(columns.values()) and _least_width(rows, columns) > out.width:
+        out.print("  ".join(columns), style="bold")
         for row in rows:
             out.print("  ".join(row))
         return

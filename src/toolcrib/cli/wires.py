@@ -36,8 +36,8 @@ from toolcrib.wire import encode as encode_request
 FormNameOption: TypeAlias = Annotated[
     str,
     typer.Option(
-        "--wire",
-        metavar="W",
+        "--provider",
+        metavar="P",
         help=f"One of: {', '.join(FORMS)}.",
         autocompletion=lambda: list(FORMS),
     ),
@@ -45,8 +45,8 @@ FormNameOption: TypeAlias = Annotated[
 WireNameOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        "--wire",
-        metavar="W",
+        "--provider",
+        metavar="P",
         help=f"One of: {', '.join(WIRES)}; detected from the content if left out.",
         autocompletion=lambda: list(WIRES),
     ),
@@ -85,7 +85,7 @@ def encode(
     With FILE, show the whole request body instead. Exits with 1 if the provider would refuse one of
     the tools, and so the whole request.
     """
-    _check_known("--wire", wire, FORMS, "wire")
+    _check_known("--provider", wire, FORMS, "provider")
     del as_json  # the output is always JSON, but every command has this option
     messages = None if file is None else _conversation(file)
     catalog = load_catalog(tools)
@@ -116,7 +116,7 @@ def decode(
     With --tools, calls have the tools' original names where the provider was sent other names.
     """
     if wire is not None:
-        _check_known("--wire", wire, WIRES, "wire")
+        _check_known("--provider", wire, WIRES, "provider")
     if text_calls is not None:
         _check_known("--text-calls", text_calls, SYNTAXES, "syntax")
     body = _read_bytes(file)
@@ -152,7 +152,7 @@ def _detected_wire(body: bytes) -> str:
     try:
         wire = detect(body)
     except WireError as error:
-        raise WireError(f"{error}; name it with --wire") from None
+        raise WireError(f"{error}; name it with --provider") from None
     err.print(f"wire: {wire}")
     return wire
 
@@ -262,7 +262,7 @@ def providers(*, as_json: JsonOption = False) -> None:
     if out.width < _NARROW:
         for name, *words in rows():
             pairs = zip(HEADINGS.values(), words, strict=True)
-            out.print(f"{name}: {', '.join(f'{heading} {word}' for heading, word in pairs)}")
+            out.print(f"{name}  {', '.join(f'{heading}: {word}' for heading, word in pairs)}")
         return
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column(no_wrap=True)
