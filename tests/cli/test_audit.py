@@ -891,6 +891,8 @@ def test_on_a_terminal_no_id_is_broken(
     assert toolcrib("audit", "list", "--tool", "nobody").code == 0
     lines = terminal.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert all(any(each in line for line in lines) for each in ids)
+    assert "outcome" in lines[0]
+    assert "took" in lines[0]
     assert lines[-1] == "No calls match."
 
 

@@ -88,6 +88,7 @@ def test_what_is_here_is_said(
         }
         assert found["keys"] == {"cohere": "CO_API_KEY"}
         assert found["audit_log"] == str(tmp_path / "crib.db")
+        assert found["durable_runs"] == "none in this folder"
         offered = who_answers("local")
         assert "--model cohere:MODEL or ollama:qwen3:4b or ollama:llama3 and 1 more" in offered
         assert run(["doctor"]) == 0
@@ -96,10 +97,17 @@ def test_what_is_here_is_said(
     assert "canary" not in text + offered
 
 
-def test_nothing_is_said_of_what_is_not_here(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_said_of_what_is_not_here(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = told(capsys)
     assert (found["model_servers"], found["keys"]) == ({}, {})
     assert found["audit_log"] == "none in this folder"
+    monkeypatch.setenv("TOOLCRIB_AUDIT", "sqlite:///other.db")
+    monkeypatch.setenv("TOOLCRIB_RUNS", "postgresql+psycopg://ada:canary@db/runs")
+    found = told(capsys)
+    assert found["audit_log"] == "none: sqlite:///other.db"
+    assert found["durable_runs"] == "postgresql+psycopg://ada:***@db/runs"
     assert re.fullmatch(r"The embedded model answers(, without Needle .*)?\.", who_answers("local"))
     assert who_answers("openai:gpt-5\x1b[2J") == "openai:gpt-5\\x1b[2J answers."
 

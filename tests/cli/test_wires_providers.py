@@ -43,3 +43,4 @@ def test_no_width_of_a_terminal_cuts_a_word(
     out = capsys.readouterr().out
     assert "…" not in out
     assert len(out.splitlines()) == lines
+    assert ("openai-chat  no tool: yes, any tool: yes," in out) is (width < 90)

@@ -45,7 +45,12 @@ IdsArgument: TypeAlias = Annotated[
     typer.Argument(metavar="ID", help="The request ids. Either all of them are answered or none."),
 ]
 StoreOption: TypeAlias = Annotated[
-    str, typer.Option("--store", metavar="URL", help="The database, as an SQLAlchemy URL.")
+    str,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help="The database, as an SQLAlchemy URL. (Durable runs: toolcrib runs answer.)",
+    ),
 ]
 ByOption: TypeAlias = Annotated[
     str | None, typer.Option("--by", metavar="NAME", help="Who answers. Default: your login name.")

@@ -23,13 +23,22 @@ from urllib.parse import urlsplit
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
-from toolcrib.cli.options import DATABASE, JsonOption
+from toolcrib.cli.options import (
+    DATABASE,
+    LOG,
+    RUNS,
+    JsonOption,
+    UnusableError,
+    existing_file,
+    store_of_runs,
+)
 from toolcrib.cli.render import err, one_line, out, print_json
 from toolcrib.clients.local import NEEDLE, Step, is_installed, model_path
 from toolcrib.clients.local import install as fetch
 from toolcrib.clients.providers import KEYS, OLLAMA_URL
 from toolcrib.errors import SourceError, install_hint
 from toolcrib.storage.cache_folder import cache_folder
+from toolcrib.urls import without_password
 
 _PATIENCE = 0.5  # seconds that a server gets to answer; a local one takes milliseconds
 _MAX_BYTES = 1_048_576  # bytes that an answer may have
@@ -83,7 +92,7 @@ def found_keys() -> dict[str, str]:
 
 
 def doctor(*, as_json: JsonOption = False) -> None:
-    """Say what is installed, which models can be reached, and where the log and the cache are."""
+    """Say what is installed, which models can be reached, and where log, runs and cache are."""
     report = _report()
     if as_json:
         print_json(report)
@@ -95,7 +104,6 @@ def doctor(*, as_json: JsonOption = False) -> None:
 
 
 def _report() -> dict[str, Any]:
-    file = Path(urlsplit(DATABASE).path.lstrip("/"))
     return {
         "toolcrib": {
             "version": version_of("toolcrib") or "run from source, not installed",
@@ -109,9 +117,20 @@ def _report() -> dict[str, Any]:
         else "none: toolcrib local install",
         "keys": found_keys(),
         "model_servers": {found.server: list(found.models) for found in found_servers()},
-        "audit_log": str(file.absolute()) if file.is_file() else "none in this folder",
+        "audit_log": _database_text(os.environ.get(LOG) or DATABASE),
+        "durable_runs": _database_text(store_of_runs(None)),
         "cache": _folder_text(cache_folder()),
     }
+
+
+def _database_text(url: str) -> str:
+    try:
+        file = existing_file(url)
+    except UnusableError:
+        return (
+            "none in this folder" if url in (DATABASE, RUNS) else f"none: {without_password(url)}"
+        )
+    return without_password(url) if file is None else str(file.absolute())
 
 
 def _item_lines(content: Any) -> Iterable[str]:

@@ -105,7 +105,13 @@ ConsentOption: TypeAlias = Annotated[
     typer.Option("--yes/--no", help="Approve or refuse every risky call without asking."),
 ]
 LogOption: TypeAlias = Annotated[
-    str, typer.Option("--log", metavar="URL", envvar=LOG, help="The log, as an SQLAlchemy URL.")
+    str,
+    typer.Option(
+        "--log",
+        metavar="URL",
+        envvar=LOG,
+        help=f"The log, as an SQLAlchemy URL. That of durable runs is in {RUNS}.",
+    ),
 ]
 RecordOption: TypeAlias = Annotated[
     str | None,
