@@ -232,6 +232,7 @@ async def test_what_is_typed_can_be_edited_and_of_any_length(tmp_path: Path) -> 
 
     def talk(url: str) -> None:
         child = spawn(url, tmp_path)
+        child.expect("Ctrl-D ends, /help says more")
         child.expect("> ")
         child.sendline("I am Eva\x7f\x7f\x7fAda")  # three characters back
         child.expect("Hello Ada")
@@ -241,6 +242,8 @@ async def test_what_is_typed_can_be_edited_and_of_any_length(tmp_path: Path) -> 
         child.expect("> ")
         child.sendline(long)
         child.expect("So much tea")
+        child.sendline("/help")
+        child.expect("/quit, /exit .*end the conversation")
         child.sendline("/quit")
         child.expect(pexpect.EOF)
         child.close()

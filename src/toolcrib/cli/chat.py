@@ -74,6 +74,12 @@ _MOST_LISTED = 3  # models listed in one line
 _GRACE_SECONDS = 5.0  # seconds that calls of durable runs get to end
 _RESUME_WORD = "/resume"  # typed to go on with a turn that failed
 _END_WORDS = ("/quit", "/exit")  # typed to end the conversation, like Ctrl-D
+_HELP_WORD = "/help"
+_HELP = f"""\
+{_RESUME_WORD}              go on with a turn whose provider failed; what ran is not run again
+{", ".join(_END_WORDS)}         end the conversation, as Ctrl-D does
+Ctrl-C               cancel a turn
+Everything else goes to the model. `toolcrib chat --help` has the options."""
 _REPORTED_FIELDS = (
     "status",
     "text",
@@ -336,8 +342,9 @@ def _converse(terminal: _Terminal, open_turns: list[Turn]) -> int:
     if sys.stdin is None:
         raise UnusableError("stdin is closed: give a prompt")
     names = names_to_try(terminal.session.agent.runner.catalog.names)
-    err.print(f"{printable(terminal.model)}, with {names}. Ctrl-D ends.")
     is_typed, exit_code = sys.stdin.isatty(), 0
+    more = f", {_HELP_WORD} says more" if is_typed else ""
+    err.print(f"{printable(terminal.model)}, with {names}. Ctrl-D ends{more}.")
     if is_typed:
         # without readline a terminal cuts lines after 4,095 bytes
         with contextlib.suppress(ImportError):
@@ -382,6 +389,9 @@ def _next_turn(terminal: _Terminal, failed_state: RunState | None, *, is_typed: 
             raise SourceError("stdin is not UTF-8") from None
         if is_typed and text in _END_WORDS:
             raise EOFError
+        if is_typed and text == _HELP_WORD:
+            err.print(_HELP)
+            continue
         if text == _RESUME_WORD and failed_state is not None:
             return _Turn(terminal.session, text, failed_state)
         if text:
