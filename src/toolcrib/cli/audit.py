@@ -473,8 +473,9 @@ def list_calls(  # noqa: PLR0913  the options of a command line
     """List calls, the newest first: when, which, how they ended, what was decided.
 
     Of a call that has ended, only its end is listed. `started` and `waiting` are calls that have
-    not ended as far as the log knows. In a file or a pipe, columns are separated by tabs. The last
-    column is the number of the entry, for `show --entry`. Entries that are not as they were written
+    not ended as far as the log knows. `took` includes the time that a person took to answer. In a file
+    or a pipe, columns are separated by tabs. The last column is the number of the entry, for `show
+    --entry`. Entries that are not as they were written
     are marked, and the exit code is then 1.
     """
     base_filter = AuditFilter(run_id=run, call_id=call, tool=tool, caller=caller, limit=limit)

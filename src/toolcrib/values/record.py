@@ -394,11 +394,12 @@ class ToolInvocationRecord(
     Records are kept as JSON for years. So fields are only added, with a default, and never renamed,
     and old records stay readable. The library creates records only in `runner/recorder.py`.
 
-    `started_at` and `ended_at` are seconds since the epoch; `seconds` is the monotonic duration.
-    `arguments` is None for a call that did not validate; only the length and sha256 of the text
-    that was sent are kept. A call with secret arguments has `arguments_mac`, made with a key, in
-    place of the sha256, because a short text could be guessed from its sha256. `defaulted` points
-    (JSON Pointers) to the arguments that were not sent and are the author's defaults.
+    `started_at` and `ended_at` are seconds since the epoch; `seconds` is the monotonic duration,
+    with the time in which an approver was waited for. `arguments` is None for a call that did not
+    validate; only the length and sha256 of the text that was sent are kept. A call with secret
+    arguments has `arguments_mac`, made with a key, in place of the sha256, because a short text
+    could be guessed from its sha256. `defaulted` points (JSON Pointers) to the arguments that were
+    not sent and are the author's defaults.
 
     `notes` names what was tolerated in reading the arguments, and these facts:
 
