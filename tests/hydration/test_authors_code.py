@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -341,6 +342,7 @@ class InWords(BaseModel):
         (Guess, "b"),
         (Annotated[int, Field(strict=False)], "5"),
         (OfField, {"a": "x"}),
+        (re.Pattern, "(" * 2000 + ")" * 2000),  # `re` recurses
     ],
 )
 def test_what_is_refused_in_words_or_by_a_hint_accuses_no_code(

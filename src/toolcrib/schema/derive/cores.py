@@ -226,7 +226,10 @@ def _with_counting(core: Any, _original: Any) -> Any:
     def read(value: Any) -> Any:
         if isinstance(value, str):
             spend_reading(_reading_cost(value), _TOO_MUCH)
-        return function(value)
+        try:
+            return function(value)
+        except RecursionError:  # thousands of parentheses in one another
+            raise ValueError("the regular expression is nested too deeply") from None
 
     return {**core, "function": {**core["function"], "function": read}}
 
