@@ -465,7 +465,7 @@ def test_a_pointer_leads_to_the_value_and_not_to_pydantics_own_steps() -> None:
 
     catalog = Catalog([tool(visible=ALL)(look)])
     result = hydrate(call("look", {"either": ["a", CANARY], "table": {}}), catalog)
-    assert {e.path for e in result.errors} == {"/either", "/either/1"}
+    assert [e.path for e in result.errors] == ["/either/1"]
     result = hydrate(call("look", {"either": 1, "table": {CANARY: "x"}}), catalog)
     assert [e.path for e in result.errors] == ["/table/*"]
 

@@ -25,7 +25,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import SchemaValidator
 
 from toolcrib.errors import DefinitionError, ToolError
-from toolcrib.schema.derive.adapters import Adapter, FlatAdapter, adapter_for
+from toolcrib.schema.derive.adapters import Adapter, FlatAdapter, adapter_for, part_compiler
 from toolcrib.schema.derive.cores import core_schemas, definitions_of, holds_factory
 from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.schema.derive.reading import TypedReader
@@ -74,7 +74,9 @@ class ArgsReader(TypedReader):
         model_adapter = adapter_for(model, label)
         self._holding = _factory_fields(tool.name, model_adapter.core_schema)
         adapter = bounded(_adapter_by_own_names(model, model_adapter))
-        super().__init__(adapter.core_schema, adapter.validator.validate_json)
+        super().__init__(
+            adapter.core_schema, adapter.validator.validate_json, part_compiler(adapter)
+        )
         self._tool = tool
         self._model = model
         self._validating = validating

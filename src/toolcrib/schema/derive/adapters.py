@@ -39,6 +39,7 @@ from toolcrib.schema.derive.hints import (
 )
 from toolcrib.schema.derive.plain import is_field
 from toolcrib.schema.derive.reading import TypedReader
+from toolcrib.schema.derive.roundtrip import PartCompiler, compile_alone
 from toolcrib.values.json import is_whole
 
 # Build the core schema of a simple dataclass from the core schemas of its fields.
@@ -298,7 +299,13 @@ UNCHANGED_TYPES: Mapping[Converter, type] = {whole: int, real: float, text: str,
 
 def reader(adapter: Adapter) -> TypedReader:
     """Return a reader that makes a typed value of valid JSON."""
-    return TypedReader(adapter.core_schema, adapter.validator.validate_json)
+    validate_json = adapter.validator.validate_json
+    return TypedReader(adapter.core_schema, validate_json, part_compiler(adapter))
+
+
+def part_compiler(adapter: Adapter) -> PartCompiler:
+    """Return what makes validators of parts of a hint, which read them as its own validator does."""
+    return getattr(adapter.validator, "compile_part", compile_alone)
 
 
 def whole_numbers(value: Any) -> Any:

@@ -60,6 +60,7 @@ from toolcrib.schema.derive.roundtrip import (
     ListPart,
     NullablePart,
     Part,
+    PartCompiler,
     PartReader,
     RemovedDefaults,
     Rereading,
@@ -69,6 +70,7 @@ from toolcrib.schema.derive.roundtrip import (
     TooMuchWorkError,
     UnionPart,
     changes_text,
+    compile_alone,
     steps,
     unchanged,
     weight_of_default,
@@ -410,13 +412,19 @@ class TypedReader:
     """
 
     __slots__ = (
-        *("_at_once", "_core", "_hashes", "_most_added", "_node", "_serializer", "_validate"),
-        *("has_factories", "reads_texts"),
+        *("_at_once", "_compile_part", "_core", "_hashes", "_most_added", "_node", "_serializer"),
+        *("_validate", "has_factories", "reads_texts"),
     )
 
-    def __init__(self, core: Any, validate_json: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        core: Any,
+        validate_json: Callable[..., Any],
+        compile_part: PartCompiler = compile_alone,
+    ) -> None:
         self._at_once: Any = MISSING  # made when first needed
         self._core = core
+        self._compile_part = compile_part
         self._validate = validate_json
         self._hashes = _holds_hashes(core)
         self.has_factories = holds_factory(core)
@@ -545,7 +553,7 @@ class TypedReader:
     def node(self) -> Part:
         """The plan of this hint, made when first needed."""
         if self._node is None:
-            self._node = _Planner().plan(self._core, {})
+            self._node = _Planner(self._compile_part).plan(self._core, {})
             if _is_faithful(self._core, {}):
                 self._serializer = SchemaSerializer(self._core)
         return self._node
@@ -655,7 +663,8 @@ class JsonTextPart(Part):
 class _Planner:
     """Makes the plan of a hint from its core schema, which describes the structure of the value."""
 
-    def __init__(self) -> None:
+    def __init__(self, compile_part: PartCompiler) -> None:
+        self._compile_part = compile_part
         self._cores: dict[str, Any] = {}
         self._plans: dict[str, Part] = {}
 
@@ -668,7 +677,7 @@ class _Planner:
             return cast("Part", make(core, config))
         real = _REALS.get(kind)
         as_number = real is not None and real(core).get("type") == "number"
-        return LeafPart(PartReader(core, config), as_number=as_number)
+        return LeafPart(self._reader(core, config), as_number=as_number)
 
     def _any(self, _core: Any, _config: Any) -> Part:
         return AnythingPart()
@@ -719,7 +728,11 @@ class _Planner:
     def _dict(self, core: Any, config: Any) -> Part:
         values = core.get("values_schema")
         node = AnythingPart() if values is None else self.plan(values, config)
-        return DictPart(node, core.get("keys_schema"), config)
+        keys = core.get("keys_schema")
+        plain_keys = keys is None or keys["type"] in ("any", "str")
+        if plain_keys and not changes_text(keys or {}, config):
+            return DictPart(node, None)
+        return DictPart(node, self._reader(core_schema.dict_schema(keys), config))
 
     _ordered_dict = _counter = _dict
 
@@ -743,7 +756,9 @@ class _Planner:
     def _function_plain(self, core: Any, config: Any) -> Part:
         is_from_pydantic = is_pydantics(core)
         return (
-            LeafPart(PartReader(core, config)) if is_from_pydantic else AuthoredPart(AnythingPart())
+            LeafPart(self._reader(core, config))
+            if is_from_pydantic
+            else AuthoredPart(AnythingPart())
         )
 
     def _function_after(self, core: Any, config: Any) -> Part:
@@ -757,7 +772,7 @@ class _Planner:
                 isinstance(c, ScalarPart) for c in choices
             ):
                 return InsidePart(lambda: inner)
-            reader = PartReader(core, config)
+            reader = self._reader(core, config)
             return inner if isinstance(inner, AuthoredPart) else LeafPart(reader, inner)
         if not isinstance(inner, FieldsPart):
             return AuthoredPart(inner)
@@ -770,7 +785,7 @@ class _Planner:
         inner = self.plan(core["steps"][0], config)
         if not all(is_pydantics(step) for step in core["steps"]):
             return AuthoredPart(inner)
-        return inner if isinstance(inner, _CONTAINERS) else LeafPart(PartReader(core, config))
+        return inner if isinstance(inner, _CONTAINERS) else LeafPart(self._reader(core, config))
 
     def _model(self, core: Any, _config: Any) -> Part:
         config = core.get("config") or {}
@@ -809,7 +824,7 @@ class _Planner:
     def _call(self, core: Any, config: Any) -> Part:
         cls, arguments_core = core["function"], core["arguments_schema"]
         if not (isinstance(cls, type) and issubclass(cls, tuple)):
-            return LeafPart(PartReader(core, config))
+            return LeafPart(self._reader(core, config))
         inner_core = (
             arguments_core["schema"]
             if arguments_core["type"].startswith("function-")
@@ -852,7 +867,12 @@ class _Planner:
 
     def _part_reader(self, core: Any, config: Any) -> PartReader:
         """Return a reader for this part alone, with the definitions that it may refer to."""
-        return PartReader(core_schema.definitions_schema(core, list(self._cores.values())), config)
+        return self._reader(
+            core_schema.definitions_schema(core, list(self._cores.values())), config
+        )
+
+    def _reader(self, core: Any, config: Any) -> PartReader:
+        return PartReader(core, config, self._compile_part)
 
 
 def _holds_hashes(core: Any) -> bool:

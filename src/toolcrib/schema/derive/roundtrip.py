@@ -30,7 +30,7 @@ from decimal import Decimal
 from fractions import Fraction
 from operator import is_
 from types import NoneType
-from typing import Any, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 import msgspec
 from pydantic import ValidationError
@@ -39,7 +39,6 @@ from pydantic_core import (
     PydanticSerializationError,
     SchemaError,
     SchemaValidator,
-    core_schema,
     to_jsonable_python,
 )
 
@@ -266,16 +265,31 @@ def spend_reading(units: int, text: str) -> None:
         raise TooMuchWorkError(text)
 
 
+class JsonValidator(Protocol):
+    """What is used of a SchemaValidator."""
+
+    def validate_json(self, text: bytes, /, *, strict: bool | None = None) -> Any: ...
+
+
+PartCompiler: TypeAlias = Callable[[Any, CoreConfig], JsonValidator]
+"""Makes the validator of a part of a core schema, with the config of the class around it."""
+
+
+def compile_alone(core: Any, config: CoreConfig) -> JsonValidator:
+    return SchemaValidator(core, config, _use_prebuilt=False)
+
+
 class PartReader:
     """Reads JSON by one part of a hint alone, as its class would. `config` is the config of that
     class."""
 
-    __slots__ = ("_config", "_made", "core")
+    __slots__ = ("_compile", "_config", "_made", "core")
 
-    def __init__(self, core: Any, config: Mapping[str, Any]) -> None:
+    def __init__(self, core: Any, config: Mapping[str, Any], compile_part: PartCompiler) -> None:
         self.core = core
         self._config = config
-        self._made: SchemaValidator | None = None
+        self._compile = compile_part
+        self._made: JsonValidator | None = None
 
     def read(self, sent: JsonValue) -> Any:
         """Return the value. Raises TooMuchWorkError, ValidationError, SchemaError, ValueError."""
@@ -283,7 +297,7 @@ class PartReader:
         spend_reading(len(text) + _REREAD_CALL, _TOO_DEEP_TO_REREAD)
         if self._made is None:
             config = {key: value for key, value in self._config.items() if key != "title"}
-            self._made = SchemaValidator(self.core, cast("CoreConfig", config), _use_prebuilt=False)
+            self._made = self._compile(self.core, cast("CoreConfig", config))
         return self._made.validate_json(text, strict=True)
 
     def try_read(self, sent: JsonValue) -> Any:
@@ -787,12 +801,9 @@ class SetPart(Part):
 class DictPart(Part):
     """Mappings, whose keys are strings in JSON, whatever they are read as."""
 
-    def __init__(self, value: Part, keys: Any, config: Mapping[str, Any]) -> None:
+    def __init__(self, value: Part, keys: PartReader | None) -> None:
         self._value = value
-        plain_keys = keys is None or keys["type"] in ("any", "str")
-        self._keys = None
-        if not plain_keys or changes_text(keys or {}, config):
-            self._keys = PartReader(core_schema.dict_schema(keys), config)
+        self._keys = keys
 
     def with_integers(self, sent: JsonValue) -> JsonValue:
         if not isinstance(sent, dict):

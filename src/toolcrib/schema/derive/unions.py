@@ -5,31 +5,38 @@ Or | Not | Leaf`), each level of a value multiplies the tries: 300 bytes took se
 next to a free object (`Options | dict[str, int]`) it prefers the class, which drops what it does
 not declare.
 
+Many types read more than their schema says: a `datetime` takes "1714" for a moment in 1970, although
+a `str` next to it is meant.
+
 Rule: the schema chooses the branch before anything is converted. Quick checks (the JSON type, the
 names of the properties, tags such as `kind: Literal["and"]`) leave one branch of most unions. Among
 several, the one whose schema accepts the value is used. Only if several schemas accept it does
-pydantic try the union as it normally would. That happens once for each value: the result is
-remembered, so that tries do not multiply (`_Trial`). All work is counted, in nodes of the value
-times branches; above MAX_WORK the conversion ends with TooMuchWorkError. An author's own
-discriminator is left unchanged, because it already selects one branch.
+pydantic try these branches as it normally would. If they contain unions, that happens once for each
+value: the result is remembered, so that tries do not multiply (`_Trial`). All work is counted, in
+nodes of the value times branches; above MAX_WORK the conversion ends with TooMuchWorkError. A union
+of plain JSON is left to pydantic, and so is an author's own discriminator, because it already
+selects one branch.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any
 
+from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic_core import SchemaValidator, ValidationError, core_schema, to_json
 
 from toolcrib.errors import SchemaError
-from toolcrib.schema.derive.adapters import Adapter, FlatAdapter
+from toolcrib.schema.derive.adapters import Adapter, FlatAdapter, reader
 from toolcrib.schema.derive.cores import (
-    CLASSES,
     choices_of,
     core_schemas,
     counting_patterns,
+    is_core,
+    parts_of,
     reachable,
     rewritten,
 )
@@ -37,7 +44,7 @@ from toolcrib.schema.derive.defaults import named_in
 from toolcrib.schema.derive.factories import replayable
 from toolcrib.schema.derive.generator import SchemaGenerator
 from toolcrib.schema.derive.reading import TypedReader
-from toolcrib.schema.derive.roundtrip import TooMuchWorkError
+from toolcrib.schema.derive.roundtrip import TooMuchWorkError, changes_text
 from toolcrib.schema.references import nodes_of
 from toolcrib.schema.validator import Validator, compile_validator
 
@@ -45,12 +52,14 @@ MAX_WORK = 400_000
 """Nodes times branches; less than a second. The largest arguments have 100,000 nodes."""
 
 _OUTER_KEYS = ("ref", "serialization", "metadata")
+_PAIR = 2  # branches, of which never some and not all are tried
 _TRIES = 4  # pydantic tries each branch in two modes, and the result is thrown away
 _LOOK_UP_COST = 2  # a value is written as JSON to look it up among the known ones
 _TEXT = 50  # bytes that are written as fast as a node
 _EMPTY = (list, dict, set)  # factories without side effects
 _CHEAP_CONSTANTS = 40  # constants that are compared with a value as fast as a branch is tried
-_ANY = "toolcrib: more than one branch"
+_ALL = "toolcrib: all branches"
+_ACCEPTING = "toolcrib: the branches whose schema accepts the value"
 _TYPES: Mapping[type, tuple[str, ...]] = {
     str: ("string",),
     bool: ("boolean",),
@@ -86,28 +95,34 @@ _work = _Work()
 def bounded(adapter: Adapter) -> Adapter:
     """Return the adapter that calls use, which counts its work.
 
-    Regular expressions are counted before they are compiled. If a union contains another one, or a
-    class next to a free object, the validator chooses branches by their schemas. Its default
-    factories ask the `FactoryValues` of the call.
+    Regular expressions are counted before they are compiled. Unions choose their branches by the
+    schemas, unless they are plain JSON. Default factories ask the `FactoryValues` of the call.
     """
     core = counting_patterns(adapter.core_schema)
     nodes = list(core_schemas(core))
     definitions = {node["ref"]: node for node in nodes if "ref" in node}
-    unions = [node for node in nodes if node["type"] == "union"]
-    risky = {id(node) for node in unions if _is_risky(node, definitions)}
+    choosing: dict[int, bool] = {}
+    for union in nodes:
+        if union["type"] == "union":
+            below = list(reachable(choices_of(union), definitions))
+            if not all(map(_is_exact, below)):
+                choosing[id(union)] = any(node["type"] in _UNIONS for node in below)
     is_unchanged = core is adapter.core_schema
-    if is_unchanged and not risky and not any("default_factory" in node for node in nodes):
+    if is_unchanged and not choosing and not any("default_factory" in node for node in nodes):
         return adapter
-    return FlatAdapter(core, BoundedValidator(core, risky))
+    return FlatAdapter(core, _ChoosingValidator(core, choosing))
 
 
 class BoundedValidator:
-    """A SchemaValidator for one hint, made at its first use. `risky` holds the ids of its
-    unions."""
+    """A SchemaValidator, made at its first use. Its unions share a budget of work for each value."""
 
-    def __init__(self, core: Any, risky: set[int]) -> None:
+    def __init__(self, core: Any, config: Any = None) -> None:
         self._core = core
-        self._risky = risky
+        self._config = config
+
+    def compile_part(self, core: Any, config: Any) -> BoundedValidator:
+        """Return a validator that reads a part of this core schema in the same way."""
+        return BoundedValidator(core, config)
 
     def validate_json(self, text: bytes, *, strict: bool | None = None) -> Any:
         """Validate JSON. Raises TooMuchWorkError, and what a SchemaValidator raises."""
@@ -120,94 +135,145 @@ class BoundedValidator:
 
     @cached_property
     def _validator(self) -> SchemaValidator:
-        core = _ChoosingCore(self._core, self._risky).core if self._risky else self._core
         # The prebuilt validators of classes choose no branches, and do not ask for values.
-        return SchemaValidator(replayable(core, _codec_of), _use_prebuilt=False)
+        return SchemaValidator(self._changed(), self._config, _use_prebuilt=False)
+
+    def _changed(self) -> Any:
+        return self._core
+
+
+class _ChoosingValidator(BoundedValidator):
+    """The validator of a hint. `choosing` has its unions that choose, by their ids, and whether
+    they contain unions."""
+
+    def __init__(self, core: Any, choosing: Mapping[int, bool], config: Any = None) -> None:
+        super().__init__(core, config)
+        self._choosing = choosing
+
+    def compile_part(self, core: Any, config: Any) -> BoundedValidator:
+        return _ChoosingValidator(core, self._choosing, config)
+
+    def _changed(self) -> Any:
+        core = self._core
+        if any(id(node) in self._choosing for node in core_schemas(core)):
+            core = _ChoosingCore(core, self._choosing, self._config).core
+        return replayable(core, _codec_of)
 
 
 def _codec_of(core: Any) -> TypedReader:
-    return TypedReader(core, SchemaValidator(core, _use_prebuilt=False).validate_json)
+    """Return a reader of a core schema whose unions already choose."""
+    return reader(FlatAdapter(core, BoundedValidator(core)))
 
 
 class _ChoosingCore:
-    """A core schema whose risky unions choose their branch. Each branch is a definition, because it
-    is used twice."""
+    """A core schema whose unions choose their branch.
 
-    def __init__(self, core: Any, risky: set[int]) -> None:
-        self._risky = risky
+    Each branch stands in several places of it, so what has a name is a definition. The rest stays
+    where it is, because it depends on the config of the class around it.
+    """
+
+    def __init__(self, core: Any, choosing: Mapping[int, bool], config: Any) -> None:
+        self._choosing = choosing
         # A trial would call the author's factories once more.
         factories = (node.get("default_factory", list) for node in core_schemas(core))
         self._is_tried = all(factory in _EMPTY for factory in factories)
+        self._configs = dict(_union_configs(core, config))
         self._generator = SchemaGenerator("validation")
-        self._generator.derive([("", core)])
-        # By their refs: pydantic repeats a class that it inlines.
-        self._branches: dict[str, Any] = {}
-        changed: Any = rewritten(core, self._with_chooser)
-        definitions = {node["ref"]: node for node in changed.get("definitions", ())}
-        whole_core = (
-            changed
-            if changed["type"] == "definitions"
-            else core_schema.definitions_schema(changed, [])
-        )
-        self._definitions = list((definitions | self._branches).values())
-        self.core: Any = {**whole_core, "definitions": self._definitions}
+        with suppress(PydanticInvalidForJsonSchema):  # an author's own schema describes the hint
+            self._generator.derive([("", core)])
+        self._definitions: dict[str, Any] = {}
+        changed = rewritten(core, self._change)
+        self.core = core_schema.definitions_schema(changed, list(self._definitions.values()))
+
+    def _change(self, changed: Any, core: Any) -> Any:
+        if core["type"] == "definitions":
+            return changed["schema"]
+        if id(core) in self._choosing:
+            changed = self._with_chooser(changed, core)
+        if "ref" not in changed:
+            return changed
+        self._definitions[changed["ref"]] = changed
+        return core_schema.definition_reference_schema(changed["ref"])
 
     def _with_chooser(self, changed: Any, union: Any) -> Any:
-        """Let a risky union choose a branch by the schemas; if they do not decide, try the original.
+        """Let a union choose a branch by the schemas; if they do not decide, try several.
 
         Its branches have labels. Without them, a validator's name would contain all names below it.
         """
-        if id(union) not in self._risky:
+        try:
+            schemas = [self._generator.generate_inner(core) for core in choices_of(union)]
+        except PydanticInvalidForJsonSchema:  # it reads Python's objects, such as a `SecretStr`
             return changed
-        schemas = [self._generator.generate_inner(core) for core in choices_of(union)]
+        branches = [_Branch(schema, self._generator.definitions) for schema in schemas]
         choices = [
-            (self._reference_to(choice[0]), choice[1])
-            if isinstance(choice, tuple)
-            else (self._reference_to(choice), str(number))
+            choice if isinstance(choice, tuple) else (choice, str(number))
             for number, choice in enumerate(changed["choices"])
         ]
+        accepting = [
+            (core_schema.tagged_union_schema({"": core}, branch.tag), label)
+            for branch, (core, label) in zip(branches, choices, strict=True)
+        ]
         outer_part = {key: changed[key] for key in _OUTER_KEYS if key in changed}
-        trial_core = {key: part for key, part in changed.items() if key not in _OUTER_KEYS}
-        choices_by_label: dict[Any, Any] = {
-            str(number): core for number, (core, _) in enumerate(choices)
-        }
-        choices_by_label[_ANY] = {**trial_core, "choices": choices}
-        trial = _Trial(choices_by_label[_ANY], self) if self._is_tried else None
-        chooser = BranchChooser(schemas, self._generator.definitions, trial)
+        plain_union = {key: part for key, part in changed.items() if key not in _OUTER_KEYS}
+        tried: dict[str, Any] = {_ALL: {**plain_union, "choices": choices}}
+        if len(choices) > _PAIR:
+            tried[_ACCEPTING] = {**plain_union, "choices": accepting}
+        choices_by_label: dict[Any, Any] = {str(n): core for n, (core, _) in enumerate(choices)}
+        trial = None
+        if self._choosing[id(union)] and self._is_tried:
+            trial = _Trial(tried, partial(self._compile, id(union)))
+        else:
+            choices_by_label |= tried
+        chooser = BranchChooser(branches, trial)
         return core_schema.tagged_union_schema(choices_by_label, chooser.choose) | outer_part
 
-    def validator_of(self, core: Any) -> SchemaValidator:
-        """Return a validator of a part, with the definitions of all parts."""
-        whole_core = core_schema.definitions_schema(core, self._definitions)
-        return SchemaValidator(whole_core, _use_prebuilt=False)
+    def _compile(self, union: int, core: Any) -> SchemaValidator:
+        """Return a validator of a part of a union, with all definitions and the same config."""
+        whole_core = core_schema.definitions_schema(core, list(self._definitions.values()))
+        return SchemaValidator(whole_core, self._configs[union], _use_prebuilt=False)
 
-    def _reference_to(self, branch: Any) -> Any:
-        if branch["type"] == "definition-ref":
-            return branch
-        ref = branch.get("ref") or f"toolcrib:{len(self._branches)}"
-        self._branches[ref] = {**branch, "ref": ref}
-        return core_schema.definition_reference_schema(ref)
+
+def _union_configs(core: Any, config: Any) -> Iterator[tuple[int, Any]]:
+    """Yield each union, by its id, with the config of the class around it."""
+    pending, seen = [(core, config)], set[int]()
+    while pending:
+        node, config = pending.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if is_core(node):
+            if node["type"] == "union":
+                yield id(node), config
+            config = node.get("config", config)
+        pending += [(part, config) for part in parts_of(node)]
 
 
 class _Trial:
     """Lets pydantic choose a branch of a union, and discards the value that it makes."""
 
-    def __init__(self, union: Any, choosing_core: _ChoosingCore) -> None:
-        self._union = union
-        self._choosing_core = choosing_core
+    def __init__(
+        self, unions: Mapping[str, Any], compile_union: Callable[[Any], SchemaValidator]
+    ) -> None:
+        self._unions = unions
+        self._compile = compile_union
+        self._validators: dict[str, SchemaValidator] = {}
 
-    @cached_property
-    def _validator(self) -> SchemaValidator:
-        choices = [
-            (core_schema.no_info_after_validator_function(partial(_label, str(number)), core), name)
-            for number, (core, name) in enumerate(self._union["choices"])
-        ]
-        return self._choosing_core.validator_of({**self._union, "choices": choices})
-
-    def chosen(self, text: bytes) -> str | None:
-        """Return the chosen branch, or None if there is none."""
+    def chosen(self, tried: str, text: bytes) -> str | None:
+        """Return the chosen one of the branches that are `tried`, or None if there is none."""
+        if tried not in self._validators:
+            union = self._unions[tried]
+            choices = [
+                (
+                    core_schema.no_info_after_validator_function(
+                        partial(_label, str(number)), core
+                    ),
+                    name,
+                )
+                for number, (core, name) in enumerate(union["choices"])
+            ]
+            self._validators[tried] = self._compile({**union, "choices": choices})
         try:
-            label: str = self._validator.validate_json(text, strict=True)
+            label: str = self._validators[tried].validate_json(text, strict=True)
         except ValidationError:
             return None
         return label
@@ -218,16 +284,15 @@ def _label(label: str, _value: Any) -> str:
 
 
 class BranchChooser:
-    """Finds the branch of a union for a value: its number as a string, or _ANY if undecided.
+    """Finds the branch of a union for a value: its number as a string, or which ones to try.
 
-    If the schemas do not decide, the `trial` does, once for each value of a conversion. For a value
-    that no branch accepts, the first possible branch reports the error.
+    If the branches contain unions, a `trial` finds one of those, once for each value of a
+    conversion. For a value that no branch accepts, it is the first possible branch, which reports
+    the error.
     """
 
-    def __init__(
-        self, branches: Sequence[Any], shared: Mapping[Any, Any], trial: _Trial | None
-    ) -> None:
-        self._branches = [_Branch(schema, shared) for schema in branches]
+    def __init__(self, branches: Sequence[_Branch], trial: _Trial | None) -> None:
+        self._branches = branches
         self._names = [str(number) for number in range(len(branches))]
         self._trial = trial
 
@@ -238,28 +303,30 @@ class BranchChooser:
         ]
         if len(candidates) == 1:
             return candidates[0]
-        nodes = sum(1 for _ in nodes_of(value))
         if self._trial is None:
-            return self._choose_by_schemas(candidates, value, nodes)
+            candidates, tried = self._accepting(candidates, value)
+            return candidates[0] if len(candidates) == 1 else tried
         chosen = _work.chosen
         key = id(self), to_json(value, inf_nan_mode="constants")
-        _work.spend(_LOOK_UP_COST * nodes + len(key[1]) // _TEXT)
+        _work.spend(_LOOK_UP_COST * _size(value) + len(key[1]) // _TEXT)
         if key not in chosen:
-            chosen[key] = self._choose_by_schemas(candidates, value, nodes, key[1])
+            candidates, tried = self._accepting(candidates, value)
+            label = None if len(candidates) == 1 else self._trial.chosen(tried, key[1])
+            chosen[key] = label or (candidates or self._names)[0]
         return chosen[key]
 
-    def _choose_by_schemas(
-        self, candidates: list[str], value: Any, nodes: int, text: bytes | None = None
-    ) -> str:
-        if candidates:
-            _work.spend(nodes * len(candidates))
-            candidates = [n for n in candidates if self._branches[int(n)].accepts(value)]
-        if len(candidates) == 1:
-            return candidates[0]
-        _work.spend(nodes * len(self._names) * _TRIES)
-        if text is None or self._trial is None:
-            return _ANY
-        return self._trial.chosen(text) or (candidates or self._names)[0]
+    def _accepting(self, candidates: list[str], value: Any) -> tuple[list[str], str]:
+        """Return the branches whose schemas accept a value, and which ones pydantic should try."""
+        nodes = _size(value)
+        _work.spend(nodes * len(candidates))
+        candidates = [n for n in candidates if self._branches[int(n)].accepts(value)]
+        if len(candidates) != 1:
+            _work.spend(nodes * len(self._names) * _TRIES)
+        return candidates, _ALL if len(candidates) in (0, len(self._names)) else _ACCEPTING
+
+
+def _size(value: Any) -> int:
+    return 1 if isinstance(value, _SCALARS) else sum(1 for _ in nodes_of(value))
 
 
 class _Branch:
@@ -277,6 +344,11 @@ class _Branch:
 
     def accepts(self, value: Any) -> bool:
         return self._validator is None or self._validator.is_valid(value)
+
+    def tag(self, value: Any) -> str | None:
+        """Return the only tag of a union of this branch alone, if its schema accepts a value."""
+        _work.spend(_size(value))
+        return "" if self.accepts(value) else None
 
     @cached_property
     def _validator(self) -> Validator | None:
@@ -324,21 +396,17 @@ class _Branch:
 
 
 _UNIONS = frozenset(("union", "tagged-union"))
-_FREE = frozenset(("any", "dict", "ordered-dict", "counter", "defaultdict"))
+# Kinds of core schemas that read exactly what their JSON Schemas accept. All others may read more:
+# a `datetime` numbers in texts, a `UUID` texts without dashes, `Literal[1]` true, and a class drops
+# what it does not declare.
+_EXACT = frozenset(
+    ("any", "str", "int", "float", "bool", "none", "literal", "nullable", "list", "dict")
+)
+_PLAIN_KEY = {"type": "str"}
 
 
-def _is_risky(union: Any, shared: Mapping[str, Any]) -> bool:
-    """Return whether pydantic alone might try branches for too long, or choose the wrong one.
-
-    The first can happen if a branch contains a union (including this one), the second if there are
-    a class and a free object.
-    """
-    node_types = set[str]()
-    for node in reachable(choices_of(union), shared):
-        config = node.get("config") or {}
-        is_open = "allow" in (node.get("extra_behavior"), config.get("extra_fields_behavior"))
-        node_types.add("any" if is_open else node["type"])
-        classes, free_types = node_types & CLASSES, node_types & _FREE
-        if node_types & _UNIONS or (classes and free_types):
-            return True
-    return False
+def _is_exact(core: Any) -> bool:
+    if core["type"] == "literal":
+        return all(value.__class__ is str for value in core["expected"])
+    has_plain_keys = core.get("keys_schema", _PLAIN_KEY)["type"] in ("any", "str")
+    return core["type"] in _EXACT and has_plain_keys and not changes_text(core, {})
