@@ -7,7 +7,7 @@ from collections.abc import Collection, Container, Hashable, Iterable, Mapping, 
 from dataclasses import InitVar, dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from enum import Enum, Flag, IntEnum, StrEnum
+from enum import Enum, Flag, IntEnum, IntFlag, StrEnum
 from fractions import Fraction
 from ipaddress import IPv4Address, IPv4Network, IPv6Address
 from typing import Annotated, Any, Literal, NamedTuple
@@ -20,6 +20,7 @@ from pydantic import (
     AliasPath,
     AwareDatetime,
     BaseModel,
+    ByteSize,
     Field,
     HttpUrl,
     IPvAnyAddress,
@@ -61,6 +62,10 @@ class Bits(Flag):
     A = 1
     B = 2
     D = 8
+
+
+class Rights(IntFlag):
+    R, W = 1, 2
 
 
 class ManyBits(Flag):
@@ -166,6 +171,8 @@ ROWS: list[tuple[Any, Any, list[tuple[Any, Any]], list[Any]]] = [
     (dict[date, int], None, [({"2024-01-01": 1}, {date(2024, 1, 1): 1})], [{"2024-02-30": 1}]),
     (dict[Word, int], None, [({"a": 1}, {Word.A: 1})], [{"b": 1}]),
     (dict[Level, int], None, [({"1": 1}, {Level.LOW: 1})], [{"3": 1}, {"LOW": 1}]),
+    (dict[Rights, int], None, [({"2": 1}, {Rights.W: 1})], [{"3": 1}, {"0": 1}, {"4": 1}]),
+    (ByteSize, None, [("1.5 KB", ByteSize(1500)), (7, ByteSize(7))], ["2026-01-31", "1 KB or so", -1]),
     (dict[int | str, int], None, [({"x": 1, "1": 2}, {"x": 1, "1": 2})], [{"x": "y"}]),
     (dict[Annotated[str, Field(pattern="^a")], int],
      {"type": "object", "additionalProperties": INT, "propertyNames": {"pattern": "^a"}},

@@ -233,6 +233,8 @@ class SchemaGenerator(GenerateJsonSchema):
         min_length = schema.get("min_length")
         if schema.get("strip_whitespace") and min_length and self.mode == "validation":
             json_schema.setdefault("pattern", constraints.stripped(min_length))
+        if json_schema.get("pattern") == pydantic.ByteSize.byte_string_pattern:
+            json_schema["pattern"] += r"\s*$"  # pydantic ignores what follows a size
         return json_schema
 
     def decimal_schema(self, schema: Any) -> Json:
@@ -391,7 +393,8 @@ class SchemaGenerator(GenerateJsonSchema):
         if resolved.get("type") == "string":
             return json_schema if "$ref" in json_schema else without(resolved, "type", "title")
         if resolved.get("type") == "integer" and issubclass(keys.get("cls", object), int):
-            return {"enum": [str(value) for value in resolved["enum"]]}
+            members = constraints.distinct(keys["members"])  # pydantic reads no sums of a Flag here
+            return {"enum": [str(member.value) for member in members]}
         message = "a dict whose keys cannot be read from JSON property names"
         raise PydanticInvalidForJsonSchema(message)
 
