@@ -101,7 +101,10 @@ INVALID: list[tuple[dict[str, Any], Any, str, str]] = [
      "matches more than one of the alternatives, got string"),
     (prop(**{"not": {}}), {"a": CANARY}, "/a", "does not satisfy 'not'"),
     (prop(contains={"type": "null"}), {"a": [CANARY]}, "/a", "does not satisfy 'contains'"),
-    (of(minProperties=2), {CANARY: 1}, "", "does not satisfy 'minProperties'"),
+    (of(minProperties=2), {CANARY: 1}, "", "expected at least 2 properties"),
+    (prop(maxProperties=0), {"a": {CANARY: 1}}, "/a", "expected at most 0 properties"),
+    (prop(prefixItems=[{}], unevaluatedItems=False), {"a": [1, CANARY]}, "/a",
+     "there are more items than are declared"),
     (of(properties={"a/b~c": False}), {"a/b~c": 1}, "/a~1b~0c", "no value is allowed here"),
     (of(properties={"é": {"type": "null"}}), {"é": 1}, "/é", "expected null, got integer"),
 ]  # fmt: skip
