@@ -323,6 +323,43 @@ def test_a_result_that_is_no_json_says_what_and_where(
     assert str(raised).endswith(whole)
 
 
+class Writes(pydantic.BaseModel):
+    a: int = 1
+
+    @pydantic.field_serializer("a")
+    def write(self, a: int) -> int:
+        helper()
+        return a
+
+
+class Computes(pydantic.BaseModel):
+    @pydantic.computed_field  # type: ignore[prop-decorator]
+    @property
+    def total(self) -> int:
+        helper()
+        return 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Writes(), [Writes()], {"rows": Computes()}],
+    ids=["a serializer", "in a list", "a field"],
+)
+def test_what_a_results_own_code_raises_as_it_is_written_is_told_to_its_author(
+    value: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    @tool(visible=["rows"])
+    async def gives(text: str) -> Any:
+        """Give."""
+        return value
+
+    outcome, [raised], log = exec_logged(gives, caplog)
+    assert outcome.error.code is ErrorCode.INVALID_OUTPUT
+    assert repr(raised.__cause__) == repr(RuntimeError(CANARY))
+    assert "raised RuntimeError at" in log
+    assert "in helper" in log
+
+
 def test_a_result_that_contains_itself_ends_the_search(caplog: pytest.LogCaptureFixture) -> None:
     around: list[Any] = []
     around.append(around)

@@ -28,7 +28,7 @@ import orjson
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from toolcrib.errors import ErrorCode
-from toolcrib.failures import log_raised, log_unusable
+from toolcrib.failures import log_raised, log_unusable, own_places
 from toolcrib.runner.stopped import Reporter
 from toolcrib.schema.references import EACH, split_path
 from toolcrib.tools import Tool
@@ -183,6 +183,8 @@ def report_unusable(
 ) -> None:
     """Tell a tool's author what was wrong with the result."""
     log_unusable(f"tool '{definition.name}'", unusable.for_the_log(definition))
+    if unusable.kind and unusable.__cause__ is not None:
+        log_raised(f"tool '{definition.name}', as its result was written,", unusable.__cause__)
     reporter.debug(call, unusable)
 
 
@@ -215,11 +217,15 @@ def _as_text(value: object, max_bytes: int) -> CheckedOutput:
         text = json_text(value, max_bytes)
         return CheckedOutput(read_json(text), text)
     except Unusable as unusable:
-        raise (not_json(value) if unusable.why == NOT_JSON else unusable) from None
+        explained = not_json(value) if unusable.why == NOT_JSON else unusable
+        raise explained from explained.__cause__
 
 
 def not_json(value: object) -> Unusable:
-    """Find the innermost part of a value that has no JSON form, and say where it is."""
+    """Find the innermost part of a value that has no JSON form, and say where it is.
+
+    The cause is what the part's own code (a serializer, a computed field) raised.
+    """
     path: list[PathStep] = []
     try:
         while len(path) < _DEEPEST:
@@ -233,7 +239,22 @@ def not_json(value: object) -> Unusable:
         raise
     except BaseException:  # noqa: BLE001, S110  an author's code may raise anything
         pass
-    return Unusable(NOT_JSON, _kind(value), tuple(path))
+    unusable = Unusable(NOT_JSON, _kind(value), tuple(path))
+    unusable.__cause__ = _raised_by(value)
+    return unusable
+
+
+def _raised_by(value: object) -> BaseException | None:
+    """Return what an author's code raises when a value is written as JSON, if it does."""
+    try:
+        to_jsonable_python(value)
+    except KeyboardInterrupt:
+        raise
+    except PydanticSerializationError as error:
+        return error.__cause__
+    except BaseException as error:  # noqa: BLE001  an author's code may raise anything
+        return error if own_places(error.__traceback__) else None
+    return None
 
 
 def _has_a_form(value: object) -> bool:
