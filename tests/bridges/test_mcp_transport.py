@@ -120,8 +120,9 @@ def test_of_a_message_that_is_too_long_its_call_is_told(
 
 @each_row("number", [0, 7, 10**12])
 def test_of_a_message_that_cannot_be_read_its_call_is_told(number: int) -> None:
-    found: Any = read_line(Line(DEEP.replace(b"ID", str(number).encode()), cut=False))
-    assert (found.message.id, fault_in(found)) == (number, RequestFault.UNREADABLE)
+    for line in (DEEP, TWICE):
+        found: Any = read_line(Line(line.replace(b"ID", str(number).encode()), cut=False))
+        assert (found.message.id, fault_in(found)) == (number, RequestFault.UNREADABLE)
 
 
 @each_row(
@@ -129,6 +130,7 @@ def test_of_a_message_that_cannot_be_read_its_call_is_told(number: int) -> None:
     [
         (b"Listening on stdio", ValueError),
         (b'{"jsonrpc": "2.0"}', ValueError),
+        (b'{"jsonrpc": "2.0", "method": "x", "method": "y"}', ValueError),
         (b"x" * (LONGEST + 1), UnanswerableError),
     ],
 )
@@ -225,6 +227,12 @@ class Script:
         self._server.server_close()
 
 
+TWICE = b'{"jsonrpc":"2.0","id":ID,"result":{"content":[],"x":{"a":"busy","a":1}}}'
+BOTH = (
+    b'{"jsonrpc":"2.0","id":ID,"result":{"content":[]},"error":{"code":1,"message":"busy"},"id":ID}'
+)
+NEWS = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"a":1,"a":2}}'
+FINE = b'{"jsonrpc":"2.0","id":ID,"result":{"content":[],"isError":true}}'
 GONE = b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32603, "message": "it is broken"}}'
 QUOTA = b'{"jsonrpc":"2.0","id":ID,"error":{"code":-32000,"message":"Quota exceeded"}}'
 CLOSED = b'{"jsonrpc":"2.0","id":ID,"error":{"code":-32000,"message":"Connection closed"}}'
@@ -248,6 +256,18 @@ DEEP = b'{"jsonrpc":"2.0","id":ID,"result":{"content":[],"x":' + b"[" * 900 + b"
         (200, FORM, b'{"jsonrpc":"2.0","id":ID,"result":{"x":1}}', ErrorCode.TOOL_ERROR, ""),
         (200, FORM, b'{"jsonrpc":"2.0","id":ID,"result":"busy"}', ErrorCode.TOOL_ERROR, ""),
         (200, FORM, b'{"jsonrpc":"2.0","id":9999,"result":{}}', ErrorCode.TOOL_ERROR, ""),
+        (200, FORM, TWICE, ErrorCode.TOOL_ERROR, UNUSABLE),
+        (200, FORM, BOTH, ErrorCode.TOOL_ERROR, UNUSABLE),
+        (200, EVENTS, b"data: " + TWICE + b"\n\n", ErrorCode.TOOL_ERROR, UNUSABLE),
+        (200, EVENTS, b"data: " + BOTH + b"\n\n", ErrorCode.TOOL_ERROR, UNUSABLE),
+        (200, EVENTS, b"data: " + NEWS + b"\n\ndata: " + FINE + b"\n\n", ErrorCode.TOOL_ERROR, ""),
+        (
+            403,
+            FORM,
+            QUOTA.replace(b"{", b'{"id":1,', 1),
+            ErrorCode.TOOL_ERROR,
+            "HTTP 403 Forbidden",
+        ),
         (200, FORM, b'{"jsonrpc":"2.0","method":"busy"}', ErrorCode.TOOL_ERROR, ""),
         (200, FORM, GONE, ErrorCode.TOOL_ERROR, "it is broken"),
         (200, FORM, QUOTA, ErrorCode.TOOL_ERROR, "Quota exceeded"),

@@ -20,6 +20,7 @@ from math import copysign, inf, isfinite, nextafter
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
+import jiter
 import msgspec
 import orjson
 from pydantic_core import from_json, to_json
@@ -157,6 +158,18 @@ def is_whole(value: float) -> bool:
     A float beyond `EXACT` is not, because nobody wrote its digits.
     """
     return value.is_integer() and abs(value) <= EXACT
+
+
+def has_key_twice(data: bytes) -> bool:
+    """Return whether an object in this JSON text has two members with one key.
+
+    Most parsers keep the last of them. False for what is not JSON.
+    """
+    try:
+        jiter.from_json(data, catch_duplicate_keys=True)
+    except ValueError as error:
+        return "duplicate key" in str(error).lower()
+    return False
 
 
 def escape_pointer(token: object) -> str:

@@ -45,6 +45,7 @@ from toolcrib.bridges.mcp.pipes import BoundedLines, Line
 from toolcrib.bridges.mcp.servers import HttpServer, StdioServer
 from toolcrib.errors import SourceError
 from toolcrib.failures import log_raised
+from toolcrib.values.json import has_key_twice
 
 _ELSEWHERE = (301, 302, 303)  # after these the next request is a GET: the call is not sent again
 _TAIL = 4_096  # bytes kept of a server's standard error
@@ -186,8 +187,11 @@ def read_line(line: Line) -> Incoming | None:
         return _error_instead(line, RequestFault.UNREADABLE, text) or ValueError(text)
 
 
-def _parsed_message(data: bytes | str) -> types.JSONRPCMessage:
-    """Return the message in a line. Raises ValueError for anything else."""
+def _parsed_message(data: bytes) -> types.JSONRPCMessage:
+    """Return the message in a line. Raises ValueError for anything else, and for a key that is there
+    twice."""
+    if has_key_twice(data):
+        raise ValueError("an object has a key twice")
     return types.jsonrpc_message_adapter.validate_json(data, by_name=False)
 
 
@@ -422,7 +426,8 @@ async def _refusal_response(
     status = response.status_code
     body, rpc_error = await _read(response, _MOST_OF_AN_ERROR) or b"", None
     with suppress(ValueError):
-        rpc_error = types.JSONRPCError.model_validate_json(body, by_name=False)
+        if not has_key_twice(body):
+            rpc_error = types.JSONRPCError.model_validate_json(body, by_name=False)
     text = f"HTTP {status} {response.reason_phrase}".strip()
     fault = (
         _session_fault(status, rpc_error, request_id)
@@ -557,14 +562,24 @@ class _WholeEvents(httpx2.AsyncByteStream):
 
 
 def _heard(data: str) -> str:
-    if str(CONNECTION_CLOSED) not in data:
+    """Return an event's data in a form that the SDK may read: nothing, if it cannot be told what it
+    says, or an error if it is an answer."""
+    is_ambiguous = has_key_twice(data.encode())
+    if not is_ambiguous and str(CONNECTION_CLOSED) not in data:
         return data
-    with suppress(ValueError):
-        message = _parsed_message(data)
+    try:
+        message = types.jsonrpc_message_adapter.validate_json(data, by_name=False)
+    except ValueError:
+        return data  # nor can the SDK read it
+    if not is_ambiguous:
         cleaned = heard(message)
-        if cleaned is not message:
-            return cleaned.model_dump_json(by_alias=True)
-    return data
+        return data if cleaned is message else cleaned.model_dump_json(by_alias=True)
+    if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+        return ""
+    error = marked(RequestFault.UNREADABLE, "the server's answer can be read in two ways")
+    return types.JSONRPCError(jsonrpc="2.0", id=message.id, error=error).model_dump_json(
+        by_alias=True
+    )
 
 
 async def _read(response: httpx2.Response, max_bytes: int) -> bytes | None:
