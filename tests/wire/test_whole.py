@@ -1820,6 +1820,68 @@ def test_a_key_that_is_there_twice_is_never_lost(wire: str, body: str, odd: str)
         assert codes_of(reply) == [ErrorCode.INVALID_JSON]
 
 
+SAID_TWICE: dict[str, tuple[str, bytes, str]] = {
+    "openai-chat: a reason": ("openai-chat", sse(WHOLE, END, DONE), '"finish_reason": "length"'),
+    "openai-chat: a delta": ("openai-chat", sse(NAMED, REST, END, DONE), '"delta": {}'),
+    "openai-chat: choices": ("openai-chat", sse(NAMED, REST, END, DONE), '"choices": []'),
+    "openai-chat: arguments": ("openai-chat", sse(NAMED, REST, END, DONE), '"arguments": "1"'),
+    "openai-chat: a body": ("openai-chat", body(A), '"finish_reason": "length"'),
+    "mistral: a reason": ("mistral", sse(WHOLE, END, DONE), '"finish_reason": "length"'),
+    "anthropic: a reason": (
+        "anthropic",
+        sse(start(), given(A), stop(), why(), OVER),
+        '"stop_reason": "max_tokens"',
+    ),
+    "anthropic: a piece": (
+        "anthropic",
+        sse(start(), given(A), stop(), why(), OVER),
+        '"partial_json": "{"',
+    ),
+    "bedrock-converse: a name": (
+        "bedrock-converse",
+        json.dumps(
+            {
+                "output": {"message": {"content": [{"toolUse": {"toolUseId": "t", "name": "f",
+                "input": {}}}]}},
+                "stopReason": "tool_use",
+            }
+        ).encode(),
+        '"name": "g"',
+    ),
+    "gemini: a reason": ("gemini", sse(gem(G, reason="STOP")), '"finishReason": "SAFETY"'),
+    "gemini: a call": ("gemini", sse(gem(G, reason="STOP")), '"functionCall": {"name": "g"}'),
+    "gemini: a list": (
+        "gemini",
+        json.dumps([gem(G, reason="STOP")]).encode(),
+        '"finishReason": "SAFETY"',
+    ),
+    "ollama: a reason": ("ollama", line(O, done=True, done_reason="stop"), '"done_reason": "length"'),
+    "cohere: a name": (
+        "cohere",
+        sse(c_start(), c_given(A), c_stop(), C_WHY, DONE),
+        '"name": "g"',
+    ),
+    "openai-responses: arguments": (
+        "openai-responses",
+        sse(finished(A), completed(item(A))),
+        '"arguments": "{}"',
+    ),
+}  # fmt: skip
+
+
+@each_row(("wire", "data", "member"), SAID_TWICE.values(), ids=SAID_TWICE)
+def test_where_a_key_is_there_twice_no_call_runs(wire: str, data: bytes, member: str) -> None:
+    """Who reads the first of the two reads another reply."""
+    key = member.partition(":")[0].encode()
+    for at in {data.index(key), data.rindex(key)}:
+        said = data[:at] + member.encode() + b", " + data[at:]
+        for text in (said, said.replace(b'": ', b'":').replace(b", ", b",")):
+            reply = decode(wire, text, offer=OFFER)
+            assert codes_of(reply) == [CONTRADICTORY]
+            assert not any(call.complete for call in reply.tool_calls)
+            assert reply.finish not in ("tool_calls", "stop")
+
+
 @each_row("at", ["item", "response"])
 def test_half_a_surrogate_in_an_event_of_responses_loses_no_arguments(at: str) -> None:
     event: Json = (

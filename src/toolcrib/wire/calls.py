@@ -93,6 +93,10 @@ LATE = CallFault(
 HALF = CallFault(ErrorCode.INVALID_JSON, "The arguments hold half of a surrogate pair. Call again.")
 _TYPE_PHRASES: dict[type, str] = {dict: "an object", list: "a list", str: "text"}
 CONTRADICTORY = CallFault(ErrorCode.CONTRADICTORY)
+AMBIGUOUS = CallFault(
+    ErrorCode.CONTRADICTORY,
+    "The reply says something twice, in one object under one key. Call again.",
+)
 
 
 class _OpenCall(msgspec.Struct, eq=False):
@@ -739,6 +743,11 @@ class Ending(msgspec.Struct, eq=False):
         """Take any other sign that the reply ended in that way."""
         if self.cut is None and meaning not in NATURAL:
             self.cut = meaning
+
+    def take_ambiguity(self) -> None:
+        """Note that an event has a member twice, so that nobody knows what it says."""
+        self.take_sign("doubtful")
+        self._fault = self._fault or AMBIGUOUS
 
     def note_call(self) -> None:
         """Note a non-empty piece of a call, which makes an earlier reason void."""

@@ -25,7 +25,7 @@ from toolcrib.wire.base import MAX_BYTES, MAX_STREAM_BYTES, Decoder, MakeDecoder
 from toolcrib.wire.calls import Ending
 from toolcrib.wire.failure import reported_error, safe_text
 from toolcrib.wire.framing import Event, EventStream
-from toolcrib.wire.json_text import mended, parsed
+from toolcrib.wire.json_text import is_ambiguous, mended, parsed
 
 MAX_KEPT = 256 * 1024
 """The limit on what `Reply.events` keeps of a stream, in bytes."""
@@ -184,6 +184,8 @@ class WholeDecoder(msgspec.Struct, eq=False):
         payload = _parsed(body)
         if payload.get("error"):
             raise reported_error(payload["error"])
+        if is_ambiguous(payload, body):
+            builder.ending.take_ambiguity()
         builder.body(payload, body)
         return builder.finish(ended=True, raw=payload)
 
@@ -194,6 +196,8 @@ class WholeDecoder(msgspec.Struct, eq=False):
             chunk = _parsed(data)
             if chunk.get("error"):
                 raise reported_error(chunk["error"])
+            if is_ambiguous(chunk, data):
+                self.builder.ending.take_ambiguity()
             self.builder.event(chunk, data, b"", [])
             chunks.append(chunk)
         if not self.builder.is_recognized:
@@ -346,6 +350,8 @@ class StreamDecoder:
             }
         if chunk.get("error") or event.name == b"error":
             raise reported_error(chunk.get("error") or chunk)
+        if is_ambiguous(chunk, data):
+            self._builder.ending.take_ambiguity()
         self._builder.event(chunk, data, event.name, parts)
         self._ended = self._ended or self._builder.is_over
 

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable
 from typing import Any, Literal
 
 import msgspec
+import orjson
 from msgspec.structs import replace
 
 from toolcrib.errors import WireError
@@ -30,7 +31,7 @@ from toolcrib.wire.calls import (
 )
 from toolcrib.wire.decoding import Parts, cached_tokens, show_reasoning, show_text, token_count
 from toolcrib.wire.failure import reported_error
-from toolcrib.wire.json_text import RawJson, json_key, mended, same_json
+from toolcrib.wire.json_text import RawJson, is_ambiguous, json_key, mended, same_json
 
 # Errors and usage, which a chunk or a body has next to its choices.
 #
@@ -327,6 +328,8 @@ class ChatReply:
         if not (self.seen and self._patience):
             return False
         try:
+            if is_ambiguous(orjson.loads(data), data):
+                return False
             (choice,) = fast_chunk(data).choices
         except (ValueError, RecursionError):
             self._patience -= 1
