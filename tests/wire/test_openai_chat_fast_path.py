@@ -9,7 +9,7 @@ import pytest
 
 from toolcrib.values.message import Reply
 from toolcrib.wire import OPENAI_CHAT, decoder, openai_chat_reply
-from toolcrib.wire.openai_chat_reply import fast_chunk
+from toolcrib.wire.openai_chat_reply import fast_choice
 
 BEGIN = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}], "id": "x"}
 END = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
@@ -96,16 +96,16 @@ def carefully(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize("event", USUAL.values(), ids=USUAL)
-def test_fast_chunks_mean_the_same(event: Any, carefully: Any) -> None:
-    fast_chunk(json.dumps(event).encode())
+def test_fast_choices_mean_the_same(event: Any, carefully: Any) -> None:
+    fast_choice(json.dumps(event).encode())
     for events in ((BEGIN, event, END), (BEGIN, event, event, END), (event, BEGIN, event)):
         assert decoded(*events) == carefully(*events)
 
 
 @pytest.mark.parametrize("event", UNUSUAL.values(), ids=UNUSUAL)
-def test_unfast_chunks_are_left_to_others(event: Any, carefully: Any) -> None:
+def test_unfast_choices_are_left_to_others(event: Any, carefully: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
-        fast_chunk(json.dumps(event).encode())
+        fast_choice(json.dumps(event).encode())
     events = (BEGIN, event, END, "[DONE]")
     assert decoded(*events) == carefully(*events)
 
@@ -128,9 +128,9 @@ def test_a_server_that_is_always_unusual(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def reading(data: bytes) -> Any:
         tried.append(data)
-        return fast_chunk(data)
+        return fast_choice(data)
 
-    monkeypatch.setattr(openai_chat_reply, "fast_chunk", reading)
+    monkeypatch.setattr(openai_chat_reply, "fast_choice", reading)
     chunks = [delta(content="x") | {"usage": {"prompt_tokens": at}} for at in range(1, 100)]
     _, reply = decoded(BEGIN, *chunks, END, "[DONE]")
     assert (reply.text, reply.usage.input_tokens) == ("x" * 99, 99)

@@ -155,8 +155,14 @@ class Chunk(msgspec.Struct):
     x_groq: None = None
 
 
-fast_chunk = msgspec.json.Decoder(Chunk).decode
-"""Decodes a chunk from its bytes. Raises ValueError or RecursionError for an unusual one."""
+_decode_chunk = msgspec.json.Decoder(Chunk).decode
+
+
+def fast_choice(data: bytes) -> ChunkChoice:
+    """Decode the choice in a chunk. Raises ValueError or RecursionError for an unusual chunk."""
+    if is_ambiguous(orjson.loads(data), data):
+        raise ValueError("a key is there twice, of which the decoder keeps the last")
+    return _decode_chunk(data).choices[0]
 
 
 # Members of a model's message other than text and calls: stored, and sent back under the same
@@ -328,9 +334,7 @@ class ChatReply:
         if not (self.seen and self._patience):
             return False
         try:
-            if is_ambiguous(orjson.loads(data), data):
-                return False
-            (choice,) = fast_chunk(data).choices
+            choice = fast_choice(data)
         except (ValueError, RecursionError):
             self._patience -= 1
             return False
