@@ -51,6 +51,20 @@ class Explained(Exception):  # noqa: N818  a base class: subclasses name what ha
     """An exception of toolcrib's own whose message holds no value, so that it may be logged."""
 
 
+class OddError(Exception):
+    """Stands for an author's exception whose own code raises when it is asked for its class."""
+
+
+def readable(raised: BaseException) -> BaseException:
+    """Return an exception that can be told apart from others: this one, or an `OddError` for it."""
+    try:
+        isinstance(raised, OddError)  # asks for its class
+    except Exception:  # noqa: BLE001  a property of an author's class
+        traceback = BaseException.__getattribute__(raised, "__traceback__")
+        return OddError().with_traceback(traceback)
+    return raised
+
+
 class Words(NamedTuple):
     """Holds the texts of an author's error, which a class of the author's own may lack."""
 
@@ -79,6 +93,7 @@ def words_of(raised: BaseException) -> Words:
 
 def log_raised(what: str, raised: BaseException) -> None:
     """Log that `what` (`tool 'pay'`) raised, unless the error has a text that is told elsewhere."""
+    raised = readable(raised)
     if words_of(raised).text:
         return
     if issubclass(type(raised), Explained | SchemaError | MissingExtraError):

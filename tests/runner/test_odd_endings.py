@@ -139,6 +139,31 @@ async def raises_a_group() -> int:
     raise BaseExceptionGroup(CANARY, [PanicError(CANARY)])
 
 
+class ClasslessError(Exception):
+    """Raises when somebody asks what it is."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise LookupError(CANARY)
+
+
+async def raises_what_has_no_class() -> int:
+    """Raise it."""
+    raise ClasslessError
+
+
+async def fails_without_a_class(*_: object) -> Any:
+    raise ClasslessError
+
+
+def raises_what_has_no_class_in_a_thread() -> int:
+    """Raise it."""
+    raise ClasslessError
+
+
+def fails_without_a_class_at_once(*_: object) -> Any:
+    raise ClasslessError
+
+
 @each_row(
     "function",
     [
@@ -152,6 +177,8 @@ async def raises_a_group() -> int:
         raises_generator_exit_later,
         raises_a_group,
         raises_an_error_as_safe_text,
+        raises_what_has_no_class,
+        raises_what_has_no_class_in_a_thread,
     ],
 )
 async def test_a_tool_that_fails_oddly_has_failed(function: Any) -> None:
@@ -233,6 +260,7 @@ async def exiting_approver_later(_request: ApprovalRequest) -> Any:
         (answering("yes"), ErrorCode.APPROVAL_FAILED),
         (cancelled_approver, ErrorCode.APPROVAL_FAILED),
         (exiting_approver, ErrorCode.APPROVAL_FAILED),
+        (fails_without_a_class, ErrorCode.APPROVAL_FAILED),
         (exiting_approver_later, ErrorCode.APPROVAL_FAILED),
         (answering(Approve("x", {"given": {1, 2}})), ErrorCode.INVALID_ARGUMENTS),  # type: ignore[dict-item]
         (answering(Approve("x", {"given": float("nan")})), ErrorCode.INVALID_ARGUMENTS),
@@ -290,7 +318,14 @@ def exits(_call: object, _context: object) -> Allow:
 
 @pytest.mark.parametrize(
     "policy",
-    [async_policy, exits, lambda _h, _c: Allow, lambda _h, _c: Deny("", code="denied")],  # type: ignore[arg-type]
+    [
+        fails_without_a_class,
+        fails_without_a_class_at_once,
+        async_policy,
+        exits,
+        lambda _h, _c: Allow,
+        lambda _h, _c: Deny("", code="denied"),  # type: ignore[arg-type]
+    ],
 )
 async def test_a_policy_that_is_wrong_denies(policy: Any) -> None:
     outcome, _ = await exec_one(risky, '{"given": {}}', policy=policy)

@@ -29,7 +29,7 @@ from weakref import ref
 import msgspec
 
 from toolcrib.errors import CapabilityError, ErrorCode, MissingExtraError, OutcomeUnknown, ToolError
-from toolcrib.failures import words_of
+from toolcrib.failures import readable, words_of
 from toolcrib.hydration import OtherArguments, instance_of
 from toolcrib.runner.execute import (
     StillRunning,
@@ -217,6 +217,7 @@ class Executor:
         call, tool_label = hydrated.call, f"tool '{hydrated.definition.name}'"
         marks = hydrated.definition.annotations
         may_repeat = marks.idempotent or marks.read_only  # otherwise it may have taken effect
+        raised = readable(raised)
         match raised:
             case StillRunning():
                 return _left_behind(works.tool_work, may_repeat=may_repeat, late=raised.late)
