@@ -287,9 +287,11 @@ class RawJson(msgspec.Struct, eq=False):
 
 def mended(text: str) -> str:
     """Return text that can be encoded: split surrogate pairs joined, lone surrogates replaced."""
-    if is_encodable(text):
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
 
 
 def paired(text: str) -> str:
