@@ -1,4 +1,4 @@
-"""Fits the weights of `clients/local/weighing.py`, and prints them.
+"""Fits the weights of `clients/local/ranking.py`, and prints them.
 
     python benchmarks/local_weights.py
 
@@ -17,8 +17,9 @@ import msgspec
 import numpy as np
 from local_accuracy import Defined, Question, _accepted, catalog_of, load
 
-from toolcrib.clients.local import weighing
-from toolcrib.clients.local.client import ToolChooser, _Weigher, _weigher
+from toolcrib.clients.local import ranking
+from toolcrib.clients.local.choosing import ToolChooser
+from toolcrib.clients.local.client import _ModelRanker, _new_ranker
 from toolcrib.clients.local.reading import patterns_of, words_around
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.message import Offer
@@ -55,21 +56,23 @@ def asked() -> Iterator[tuple[Question, Sequence[HasDefinition]]]:
 
 
 def row_of(
-    question: Question, tools: Sequence[HasDefinition], chooser: ToolChooser, weigher: _Weigher
+    question: Question, tools: Sequence[HasDefinition], chooser: ToolChooser, ranker: _ModelRanker
 ) -> Row:
     offer = Offer.of(tuple(tools))
     ranked = chooser.rank(question.ask, tuple(offer.tools.values()))
-    near = weigher.nearness(question.ask, ranked, tuple(offer.tools.values()))
-    likely = weighing.likely_of(ranked, near)[::-1]
-    features = weigher.weigher.tool_features(question.ask, likely, near)
+    near = ranker.nearness(question.ask, ranked, tuple(offer.tools.values()))
+    likely = ranking.likely_of(ranked, near)[::-1]
+    features = ranker.call_ranker.tool_features(question.ask, likely, near)
     names = [one.tool.name if one.tool else None for one in likely]
     around = words_around([p for tool in tools for p in patterns_of(tool.get_definition())])
-    best = [one.tool.name for one in weigher.weigher.tools(question.ask, ranked, near) if one.tool]
+    best = [
+        one.tool.name for one in ranker.call_ranker.tools(question.ask, ranked, near) if one.tool
+    ]
     calls = {}
     for one in likely:
         if one.tool is None or one.tool.name not in (*best[:2], question.tool):
             continue
-        found = weigher.weigher.call_features(question.ask, one, around, written=True)
+        found = ranker.call_ranker.call_features(question.ask, one, around, written=True)
         schema = one.tool.input_schema or {}
         right = [
             i + 1
@@ -78,7 +81,7 @@ def row_of(
             and question.arguments is not None
             and _accepted(arguments, question.arguments, schema)
         ]
-        width = len(weighing._CALL_WEIGHTS)  # noqa: SLF001
+        width = len(ranking._CALL_WEIGHTS)  # noqa: SLF001
         rows = [[1.0, *[0.0] * width], *([0.0, *row] for _, row in found)]
         calls[one.tool.name] = np.array(rows), right or [0]
     # Of no tool the features have weights of their own.
@@ -151,7 +154,7 @@ def judged(row: Row, tool: Any, call: Any) -> tuple[float, bool, bool]:
 
 
 def main() -> None:
-    with_needle = _weigher()
+    with_needle = _new_ranker()
     if with_needle is None:
         raise SystemExit("run `toolcrib local install`")
     chooser = ToolChooser()
@@ -167,7 +170,7 @@ def main() -> None:
         for certain in (0.3, 0.4, 0.45, 0.5, 0.55, 0.6):
             made = [right for c, calls, right in some if calls and c >= certain]
             print(f"  certain {certain}: {sum(made)} right, {len(made) - sum(made)} wrong")
-    width = len(weighing._TOOL_WEIGHTS)  # noqa: SLF001
+    width = len(ranking._TOOL_WEIGHTS)  # noqa: SLF001
     none, *tool = tool_weights(rows).round(2).tolist()
     no_call, *call = call_weights(rows).round(2).tolist()
     print(f"_TOOL_WEIGHTS = {tuple(tool[:width])}")

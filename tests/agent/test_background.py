@@ -46,7 +46,7 @@ from toolcrib.agent.replay import replayed
 from toolcrib.approvals import answer_later
 from toolcrib.audit import AuditLog
 from toolcrib.clients import OpenAIClient
-from toolcrib.clients.local.client import tell
+from toolcrib.clients.local.telling import tell
 from toolcrib.errors import ConnectionFailed, SourceError
 from toolcrib.policies import budget
 from toolcrib.testing import MemorySink, ScriptedClient, ToolEmulator, call, openai_server

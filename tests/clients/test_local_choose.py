@@ -13,7 +13,7 @@ import pytest
 from rows import each_row
 
 from toolcrib import kit
-from toolcrib.clients.local.client import NO_TOOL, ToolChooser
+from toolcrib.clients.local.choosing import NO_TOOL, ToolChooser
 from toolcrib.values.definition import Example, ToolDefinition
 
 np = pytest.importorskip("numpy")

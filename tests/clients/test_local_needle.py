@@ -32,8 +32,8 @@ from toolcrib.clients.local.needle import (
     kind_of,
     needle_at,
 )
+from toolcrib.clients.local.ranking import allowed
 from toolcrib.clients.local.reading import invents, leaves_out
-from toolcrib.clients.local.weighing import allowed
 from toolcrib.errors import SourceError
 from toolcrib.values.call import Hydrated
 from toolcrib.values.json import JsonObject
@@ -175,7 +175,7 @@ def eager(tmp_path_factory: pytest.TempPathFactory) -> LocalClient:
     path = tmp_path_factory.mktemp("local") / "small.gguf"
     path.touch()
     client = LocalClient(path)
-    client._weigher = client_module._Weigher(Eager())
+    client._ranker = client_module._ModelRanker(Eager())
     client._model = Inventive(path)
     return client
 
@@ -229,13 +229,13 @@ async def _answer(client: LocalClient, *said: str) -> Reply:
 def doubtful(eager: LocalClient, monkeypatch: pytest.MonkeyPatch) -> LocalClient:
     """A client that is never certain of what it would call."""
     monkeypatch.setattr(client_module, "CERTAIN", 0.0)
-    weigh = client_module._Weigher.weigh
+    rank = client_module._ModelRanker.rank
 
     def unsure(self: Any, *given: Any, **named: Any) -> Any:
-        found, calls = weigh(self, *given, **named)
+        found, calls = rank(self, *given, **named)
         return found, [msgspec.structs.replace(call, chance=-1.0) for call in calls]
 
-    monkeypatch.setattr(client_module._Weigher, "weigh", unsure)
+    monkeypatch.setattr(client_module._ModelRanker, "rank", unsure)
     return eager
 
 
@@ -294,7 +294,7 @@ class TestReal:
     def test_it_is_shared(self, real: LocalClient) -> None:
         held = needle_at(model_path(NEEDLE))
         assert held is needle_at(model_path(NEEDLE))
-        assert real._weigher is not None
+        assert real._ranker is not None
 
     @pytest.mark.exhaustive  # it is loaded anew
     async def test_it_goes_with_the_client_and_comes_again(
@@ -327,7 +327,7 @@ class TestReal:
         del real
         monkeypatch.setattr(client_module, "is_installed", lambda source=SMOLLM2: source is SMOLLM2)
         client = LocalClient()
-        assert client._weigher is None
+        assert client._ranker is None
         plan = await client.tool_call("What is 23*17+5?", TOOLS)
         assert plan[0].call.arguments == '{"expression": "23*17+5"}'
 

@@ -9,7 +9,7 @@ import pytest
 from rows import each_row
 
 from toolcrib.agent.history import content_of, error_content
-from toolcrib.clients.local.client import tell
+from toolcrib.clients.local.telling import tell
 from toolcrib.errors import ErrorCode
 from toolcrib.values.content import Image
 from toolcrib.values.message import Message

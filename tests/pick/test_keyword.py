@@ -14,7 +14,7 @@ from pick.pick_helpers import SHOP, Entry, entry, names, scores
 from rows import each_row
 from samples import sample
 
-from toolcrib.clients.local.client import NO_TOOL
+from toolcrib.clients.local.choosing import NO_TOOL
 from toolcrib.errors import PickError
 from toolcrib.pick import KeywordScorer, PickOptions, Query, Score, pick_tools
 from toolcrib.pick import keyword as search

@@ -8,7 +8,7 @@ import pytest
 from rows import each_row
 
 from toolcrib import ALL, ToolCall, tool
-from toolcrib.clients.local.client import tell
+from toolcrib.clients.local.telling import tell
 from toolcrib.errors import DefinitionError
 from toolcrib.values.definition import stated
 from toolcrib.values.message import Message, Offer

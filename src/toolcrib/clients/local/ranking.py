@@ -1,4 +1,4 @@
-"""How certain a call is, weighed by the nearness of texts, the examples and Needle.
+"""Ranks tools and calls by how likely they are: by the nearness of texts, the examples and Needle.
 
 Rule: this code knows no particular tool or phrase. Each tool, and "no tool", gets a probability.
 For the likeliest tool, so does each way to fill it in, and "none of these". They are a softmax over
@@ -66,15 +66,15 @@ class RankedTool(NamedTuple):
     readings: Sequence[RequestReading] = ()
 
 
-class WeighedCall(msgspec.Struct, frozen=True):
+class RankedCall(msgspec.Struct, frozen=True):
     """Arguments, and their probability among all ways to fill in the call and "none of these"."""
 
     chance: float
     arguments: JsonObject
 
 
-class Weigher:
-    """Weighs tools and calls. Safe to use from threads."""
+class CallRanker:
+    """Ranks tools and calls. Safe to use from threads."""
 
     def __init__(self, needle: Needle) -> None:
         self._needle = needle
@@ -90,8 +90,8 @@ class Weigher:
             for c, row in zip(likely, features, strict=True)
         ]
         chances = zip(_chances(sums), likely, strict=True)
-        weighed = [candidate._replace(score=chance) for chance, candidate in chances]
-        return sorted(weighed, key=lambda candidate: -candidate.score)
+        with_chances = [candidate._replace(score=chance) for chance, candidate in chances]
+        return sorted(with_chances, key=lambda candidate: -candidate.score)
 
     def tool_features(
         self, request: str, likely: Sequence[RankedTool], nearness: Nearness
@@ -104,7 +104,7 @@ class Weigher:
 
     def calls(
         self, request: str, candidate: RankedTool, context_words: frozenset[str], *, written: bool
-    ) -> list[WeighedCall]:
+    ) -> list[RankedCall]:
         """Return ways to fill in a call, the likeliest first. `context_words` are the
         words that stand around values in examples. With `written`, the model may also write one."""
         tool = candidate.tool
@@ -112,8 +112,8 @@ class Weigher:
             return []
         features = self.call_features(request, candidate, context_words, written=written)
         sums = [_NO_CALL, *(_sum(_CALL_WEIGHTS, row) for _, row in features)]
-        weighed = zip(_chances(sums)[1:], features, strict=True)
-        calls = [WeighedCall(chance, arguments) for chance, (arguments, _) in weighed]
+        chances = zip(_chances(sums)[1:], features, strict=True)
+        calls = [RankedCall(chance, arguments) for chance, (arguments, _) in chances]
         return sorted(calls, key=lambda call: -call.chance)
 
     def call_features(
