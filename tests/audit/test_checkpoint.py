@@ -391,7 +391,7 @@ async def test_a_checkpoint_is_signed_after_seconds_in_which_there_were_records(
 async def test_a_checkpoint_is_signed_when_nothing_comes_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("toolcrib.audit.append._IDLE", 0.05)
+    monkeypatch.setattr("toolcrib.audit.append._IDLE_SECONDS", 0.05)
     kept: list[str] = []
     given = Checkpoints(signing(), kept.append, every=10_000, seconds=3600)
     async with AuditLog("sqlite://", key=KEY, checkpoints=given) as log:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rows import each_row
 
 from toolcrib.audit import AuditFilter, AuditLog, Fault, Head, verify_jsonl
-from toolcrib.audit.entry import Seal, read_again
+from toolcrib.audit.entry import Seal, text_and_record
 from toolcrib.audit.entry import line as line_of
 from toolcrib.values.json import canonical_json, to_plain
 
@@ -226,11 +226,11 @@ JSON = st.recursive(
 def test_what_is_held_as_another_text_is_made_canonical(held: bytes) -> None:
     """Nobody makes such a record but by hand."""
     one = msgspec.structs.replace(record(1), result_json=msgspec.Raw(held))
-    assert read_again(one)[0] == canonical_json(to_plain(one))
+    assert text_and_record(one)[0] == canonical_json(to_plain(one))
 
 
 @given(JSON, st.floats(0, 1e17), st.sampled_from(["1.0,", ":1e5}", "null", "3e7", "\x7f\0\n"]))
 def test_the_quick_text_is_the_canonical_one(result: Any, started_at: float, name: str) -> None:
     one = record(1, result=result, started_at=started_at, name=name)
-    assert read_again(one)[0] == canonical_json(to_plain(one))
-    assert msgspec.json.decode(read_again(one)[0], type=type(one)) == one
+    assert text_and_record(one)[0] == canonical_json(to_plain(one))
+    assert msgspec.json.decode(text_and_record(one)[0], type=type(one)) == one

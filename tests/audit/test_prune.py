@@ -15,8 +15,8 @@ from audit.audit_helpers import opened, record, write_calls
 from toolcrib import ALL, Agent, ToolRunner, tool
 from toolcrib.audit import AuditFilter, AuditLog, Fault, append, verify_jsonl
 from toolcrib.audit import log as audit_log
-from toolcrib.audit.entry import read_again
-from toolcrib.audit.verify import checked_to_prune
+from toolcrib.audit.entry import text_and_record
+from toolcrib.audit.verify import plan_prune
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.record import Attachment
@@ -143,7 +143,7 @@ async def test_what_nobody_wrote_is_not_carried_on(tmp_path: Path) -> None:
                 "INSERT INTO audit_entries (seq, at, record, previous, hash, run_id, call_id,"
                 " idempotency_key, tool, caller, status, code)"
                 " VALUES (-7, 1.5, ?, '', '', 'run_1', ?, '', '', '', 'prompt', '')",
-                (read_again(forged)[0], forged.digest),
+                (text_and_record(forged)[0], forged.digest),
             )
         assert await log.prune(before=(await log.entries())[2].at) == 2
         assert await log.attachments([forged.digest]) == {}
@@ -212,7 +212,7 @@ async def test_what_is_written_while_a_log_is_read_to_be_pruned_keeps_what_it_re
     path = tmp_path / "crib.db"
     url = f"sqlite:///{path}"
     said = Attachment.of("prompt", {"messages": ["Refund it."]}, run_id="run_1")
-    read = checked_to_prune
+    read = plan_prune
 
     async def write() -> None:
         async with AuditLog(url) as elsewhere:
@@ -228,7 +228,7 @@ async def test_what_is_written_while_a_log_is_read_to_be_pruned_keeps_what_it_re
     async with AuditLog(url) as log:
         await log.attach(said)
         await log.write(record(1, run_id="run_2"))
-        monkeypatch.setattr(audit_log, "checked_to_prune", read_then_written)
+        monkeypatch.setattr(audit_log, "plan_prune", read_then_written)
         entry = await log.entry(2)
         assert entry is not None
         assert await log.prune(before=entry.at + 1e-6) == 1
@@ -239,7 +239,7 @@ async def test_what_goes_missing_while_a_log_is_read_to_be_pruned_stops_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "crib.db"
-    read = checked_to_prune
+    read = plan_prune
 
     def read_then_deleted(*given: Any) -> Any:
         left = read(*given)
@@ -249,7 +249,7 @@ async def test_what_goes_missing_while_a_log_is_read_to_be_pruned_stops_it(
 
     async with AuditLog(f"sqlite:///{path}") as log:
         await write_calls(log, range(3))
-        monkeypatch.setattr(audit_log, "checked_to_prune", read_then_deleted)
+        monkeypatch.setattr(audit_log, "plan_prune", read_then_deleted)
         with pytest.raises(SourceError, match="try again, or verify"):
             await log.prune(before=1e12)
         assert len(await log.entries()) == 5
@@ -260,7 +260,7 @@ async def test_many_go_in_parts_between_which_others_write(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(append, "MOST_PRUNED", 150)
-    monkeypatch.setattr(audit_log, "_PAUSE", 0)
+    monkeypatch.setattr(audit_log, "_PAUSE_SECONDS", 0)
     said = Attachment.of("prompt", {"messages": ["Refund it."]}, run_id="run_1")
     defined = Attachment.of("definition", {"name": "pay"}, run_id="")
     async with AuditLog(url, key="k" * 16) as log:
@@ -289,7 +289,7 @@ async def test_each_call_that_is_written_after_a_prune_has_what_it_refers_to(
     url: str, waits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three runs in one batch, though none of them knows that another process prunes."""
-    goes_on, looking, prune = asyncio.Event(), asyncio.Semaphore(0), append.Tail.prune
+    goes_on, looking, prune = asyncio.Event(), asyncio.Semaphore(0), append.LockedLog.prune
     locked, go = threading.Event(), threading.Event()
 
     @tool(visible=ALL, read_only=True)
@@ -320,7 +320,7 @@ async def test_each_call_that_is_written_after_a_prune_has_what_it_refers_to(
         for _ in runs:
             await looking.acquire()
         if waits:
-            monkeypatch.setattr(append.Tail, "prune", held)
+            monkeypatch.setattr(append.LockedLog, "prune", held)
         pruning = asyncio.create_task(other.prune(before=1e12))
         if waits:
             await asyncio.to_thread(locked.wait)

@@ -33,7 +33,16 @@ from toolcrib.audit import (
     tree,
 )
 from toolcrib.audit.append import stored_state
-from toolcrib.audit.entry import COLUMNS, KINDS, NOTHING, ROW, Seal, Summary, kind_of, read_again
+from toolcrib.audit.entry import (
+    COLUMNS,
+    KINDS,
+    NOTHING,
+    ROW,
+    Seal,
+    Summary,
+    kind_of,
+    text_and_record,
+)
 from toolcrib.audit.index import Index
 from toolcrib.errors import SourceError
 from toolcrib.storage import SqlDatabase, Transaction
@@ -354,7 +363,7 @@ async def test_an_attachment_that_is_not_in_the_tree_keeps_none_out(
     """Without a key anybody can make a row that fits its hash, and take it away again."""
     path = tmp_path / "plain.db"
     said = Attachment.of("definition", {"name": "pay"}, run_id="")
-    text = read_again(said)[0]
+    text = text_and_record(said)[0]
     async with AuditLog(log_url(path)) as log:
         await write_calls(log, range(3))
         with opened(path) as database:

@@ -262,7 +262,7 @@ async def test_a_record_without_a_digest_or_by_another_key_is_judged_by_what_sho
     """As records of before are, and those of another process by a log without a key."""
     async with AuditLog("sqlite://") as log:
         await opened(log, "1234")
-        log._macs = b"of another process"
+        log._mac_key = b"of another process"
         again = await opened(log, "4321")
         assert isinstance(again, Completed)
         assert again.replayed
@@ -293,7 +293,7 @@ def test_what_the_key_makes_for_arguments_is_no_seal() -> None:
     log = AuditLog("sqlite://", key="k" * 16)
     forged = '{"hash":"00","seq":1}'
     assert log._seal(forged) not in log.mac(forged)
-    assert log._macs != b"k"
+    assert log._mac_key != b"k"
 
 
 async def test_a_call_does_not_run_where_its_definition_cannot_be_kept() -> None:

@@ -495,7 +495,7 @@ def test_ids_that_differ_in_what_nobody_sees_look_different(toolcrib: Toolcrib) 
 def test_a_log_that_nobody_could_check_is_no_changed_one(
     toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "PATIENCE", 0.05)
+    monkeypatch.setattr(database, "LOCK_TIMEOUT", 0.05)
     monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, timeout=0.05))
     written(record())
     with closing(sqlite3.connect("crib.db", isolation_level=None)) as other:

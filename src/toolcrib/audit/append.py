@@ -54,17 +54,17 @@ from toolcrib.audit.entry import (
     State,
     StoredRecord,
     Summary,
-    attached,
+    attachment_of,
     column,
+    columns_agree,
     columns_of,
     entry_of,
     kind_of,
     leaf,
-    read_again,
-    says_its_columns,
     seconds,
     summary_of,
-    summed_up,
+    summary_of_call,
+    text_and_record,
 )
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import Insert, Row, Transaction
@@ -80,43 +80,45 @@ from toolcrib.values.record import (
 Generation: TypeAlias = tuple[str, int | None]
 S = TypeVar("S")
 T = TypeVar("T")
-_IDLE = 5.0  # seconds
-_MOST = 500  # items in one transaction
-_FEW = 8  # entries
+_IDLE_SECONDS = 5.0
+_MOST_IN_GROUP = 500  # items in one transaction
+_FEW_ENTRIES = 8
 MOST_PRUNED = 20_000  # in one transaction: takes some seconds; other writers time out after ten
 PAGE = 100  # a record may have 4 MB
-_STATE = """SELECT seq, hash, format, log_id, first_seq, keys_hash, tree_hash, seal
+_SELECT_STATE = """SELECT seq, hash, format, log_id, first_seq, keys_hash, tree_hash, seal
     FROM audit_head WHERE id = 1"""
-_OLDEST = "SELECT min(seq) FROM audit_entries"
-_BEGIN = """INSERT INTO audit_head (id, seq, hash, seal, format)
+_SELECT_OLDEST = "SELECT min(seq) FROM audit_entries"
+_INSERT_HEAD = """INSERT INTO audit_head (id, seq, hash, seal, format)
     VALUES (1, -1, '', '', :format) ON CONFLICT (id) DO NOTHING"""
-_SET = """UPDATE audit_head SET seq = :seq, hash = :hash, format = :format, log_id = :log,
+_UPDATE_HEAD = """UPDATE audit_head SET seq = :seq, hash = :hash, format = :format, log_id = :log,
     first_seq = :first, keys_hash = :keys, tree_hash = :root, seal = :seal WHERE id = 1"""
-_SET_OLD = "UPDATE audit_head SET seq = :seq, hash = :hash, seal = :seal WHERE id = 1"
-_WRITTEN_OLD = f"""SELECT {ROW} FROM audit_entries JOIN (SELECT seal FROM audit_head
+_UPDATE_HEAD_1 = "UPDATE audit_head SET seq = :seq, hash = :hash, seal = :seal WHERE id = 1"
+_SELECT_WRITTEN_1 = f"""SELECT {ROW} FROM audit_entries JOIN (SELECT seal FROM audit_head
     WHERE id = 1 AND seq = :seq AND hash = :hash AND seal = :seal) AS head
     ON audit_entries.seq BETWEEN :oldest AND :seq ORDER BY seq"""  # noqa: S608  only our own names
-_WRITTEN = _WRITTEN_OLD.replace(
+_SELECT_WRITTEN = _SELECT_WRITTEN_1.replace(
     "id = 1",
     """id = 1 AND format = :format AND log_id = :log AND first_seq = :first AND keys_hash = :keys
     AND tree_hash = :root""",
 )
-_TRACES = """SELECT 1 FROM audit_entries UNION ALL SELECT 1 FROM audit_keys
+_SELECT_ANYTHING = """SELECT 1 FROM audit_entries UNION ALL SELECT 1 FROM audit_keys
     UNION ALL SELECT 1 FROM audit_tiles LIMIT 1"""
-_NAMES = ("seq", "at", "record", "previous", "hash", *COLUMNS)
-_INSERT = Insert("audit_entries", _NAMES)
-_NUMBERED = f"SELECT {ENTRY} FROM audit_entries WHERE seq IN :numbers ORDER BY seq"  # noqa: S608
-_BY_KEY = f"SELECT {ENTRY} FROM audit_entries WHERE idempotency_key = :key ORDER BY seq"  # noqa: S608
-_BY_CALL = _BY_KEY.replace("WHERE", "WHERE run_id = :run_id AND call_id = :call_id AND")
-_PAGE = (
+_COLUMN_NAMES = ("seq", "at", "record", "previous", "hash", *COLUMNS)
+_INSERT = Insert("audit_entries", _COLUMN_NAMES)
+_SELECT_BY_NUMBER = f"SELECT {ENTRY} FROM audit_entries WHERE seq IN :numbers ORDER BY seq"  # noqa: S608
+_SELECT_BY_KEY = f"SELECT {ENTRY} FROM audit_entries WHERE idempotency_key = :key ORDER BY seq"  # noqa: S608
+_SELECT_BY_CALL = _SELECT_BY_KEY.replace(
+    "WHERE", "WHERE run_id = :run_id AND call_id = :call_id AND"
+)
+_SELECT_PAGE = (
     f"SELECT {ENTRY} FROM audit_entries WHERE seq > :after AND seq <= :through"  # noqa: S608
     " ORDER BY seq LIMIT :limit"
 )
-_SAME = (
+_SELECT_SAME = (
     f"SELECT {ROW} FROM audit_entries"  # noqa: S608  only our own names
     " WHERE run_id = :run_id AND call_id = :call_id AND status = :status"
 )
-_EMPTY = tree.EMPTY.hex()
+_EMPTY_ROOT = tree.EMPTY.hex()
 _ONLY_BEGAN = frozenset([BEGAN])
 _PUT_BACK = (
     "the audit log is not the one that was open: an older copy was put back;"
@@ -135,11 +137,11 @@ _PRUNED_MEANWHILE = (
 )
 
 
-class Left(msgspec.Struct, frozen=True):
-    """Holds what a prune must know about a verified log.
+class PrunePlan(msgspec.Struct, frozen=True):
+    """Says from where a verified log is to be pruned, and whose attachments stay.
 
     `begin` is the head that its first entry follows, `head` its last entry, and `runs` the runs of the
-    entries that will be left.
+    entries that stay.
     """
 
     begin: Head
@@ -195,11 +197,11 @@ class NewEntry(msgspec.Struct, frozen=True):
     @staticmethod
     def of(record: StoredRecord, *, claim: bool = False) -> NewEntry:
         """Make an entry from a record. Raises SourceError if the record could not be read back."""
-        text, known = read_again(record)
+        text, known = text_and_record(record)
         if not isinstance(known, ToolInvocationRecord):
             return NewEntry(text, summary_of(text), once=isinstance(known, Attachment))
         claims = claim and known.idempotency_key != ""
-        summary, call = summed_up(known), CallKeys.of(known)
+        summary, call = summary_of_call(known), CallKeys.of(known)
         if claims and known.process:
             return NewEntry(text, summary, call, CallKeys.of_call(known), claims)
         return NewEntry(text, summary, call, claim=claims)
@@ -229,13 +231,13 @@ class StoredState(NamedTuple):
         return self.log_id, first
 
 
-def oldest_ahead(transaction: Transaction) -> Callable[[], Sequence[tuple[Any, ...]]]:
+def read_oldest_ahead(transaction: Transaction) -> Callable[[], Sequence[tuple[Any, ...]]]:
     """Request the number of the oldest entry, in a separate statement.
 
     A statement that waits for a lock sees the locked row as it is afterwards, but everything else as
     it was before the wait.
     """
-    return transaction.read_ahead(_OLDEST)
+    return transaction.read_ahead(_SELECT_OLDEST)
 
 
 def stored_state(transaction: Transaction) -> StoredState | None:
@@ -243,7 +245,7 @@ def stored_state(transaction: Transaction) -> StoredState | None:
 
     In a log of format 1 only the head is sealed, so nothing else in the row becomes part of the state.
     """
-    return _stored(transaction.tuples(_STATE))
+    return _stored(transaction.tuples(_SELECT_STATE))
 
 
 def _stored(found: Sequence[tuple[Any, ...]]) -> StoredState | None:
@@ -267,11 +269,11 @@ def state_of(transaction: Transaction, seal: Seal) -> State | None:
     newest = dict(seal.newest)
     found = stored_state(transaction)
     if found is None:
-        _check_unbegun(newest, transaction)
+        _check_not_begun(newest, transaction)
         return None
-    state = _checked_state(seal, found.state, found.sealed)
+    state = _check_state(seal, found.state, found.sealed)
     _check_follows(newest, state, partial(tree.tiles, transaction))
-    seal.note(state)
+    seal.remember(state)
     return state
 
 
@@ -298,7 +300,7 @@ def _check_follows(known: Mapping[str, State], state: State, read: tree.Read) ->
         raise SourceError(_PUT_BACK)
 
 
-def _checked_state(seal: Seal, state: State, sealed: str) -> State:
+def _check_state(seal: Seal, state: State, sealed: str) -> State:
     if not seal.fits_state(state, sealed):
         raise SourceError(
             "the audit log's head does not fit: the log has another key, or its head was changed"
@@ -308,28 +310,28 @@ def _checked_state(seal: Seal, state: State, sealed: str) -> State:
     return state
 
 
-def _check_unbegun(known: Mapping[str, State], transaction: Transaction) -> None:
+def _check_not_begun(known: Mapping[str, State], transaction: Transaction) -> None:
     """Raise SourceError if a log without a head has entries, or if one was open here (`known`)."""
-    if transaction.tuples(_TRACES):
+    if transaction.tuples(_SELECT_ANYTHING):
         raise SourceError("the audit log has entries, but no head: verify the log")
     if known:
         raise SourceError(_REPLACED)
 
 
-class Ahead(NamedTuple):
+class ReadAhead(NamedTuple):
     """Reads tiles and index nodes that were requested before the state was known."""
 
     tiles: tree.Read
-    nodes: index.Ahead = tuple
+    nodes: index.RequestedNodes = tuple
 
     @staticmethod
-    def of(transaction: Transaction, seal: Seal, calls: Iterable[CallKeys]) -> Ahead:
+    def of(transaction: Transaction, seal: Seal, calls: Iterable[CallKeys]) -> ReadAhead:
         """Request them if others wrote to the log last: then what is remembered is out of date."""
-        if not seal.others:
-            return Ahead(partial(tree.tiles, transaction))
+        if not seal.others_wrote:
+            return ReadAhead(partial(tree.tiles, transaction))
         size = max(state.size for state in seal.newest.values())
         keys = _keys_of(calls)
-        return Ahead(tree.read_ahead(transaction, size), index.read_ahead(transaction, keys))
+        return ReadAhead(tree.read_ahead(transaction, size), index.read_ahead(transaction, keys))
 
 
 def _keys_of(calls: Iterable[CallKeys]) -> set[str]:
@@ -340,16 +342,16 @@ class CheckedLog:
     """Reads entries of a log, and raises an error for any that the seal of its state does not cover."""
 
     def __init__(
-        self, transaction: Transaction, seal: Seal, state: State, ahead: Ahead | None = None
+        self, transaction: Transaction, seal: Seal, state: State, ahead: ReadAhead | None = None
     ) -> None:
-        ahead = ahead or Ahead(partial(tree.tiles, transaction))
+        ahead = ahead or ReadAhead(partial(tree.tiles, transaction))
         self._transaction = transaction
         self._seal = seal
         self.state = state
         self._index = index.Index(transaction, seal, state.keys, ahead.nodes)
         self._tree = tree.Tree(state.size, ahead.tiles)
 
-    def know(self, calls: Iterable[CallKeys]) -> None:
+    def load_keys(self, calls: Iterable[CallKeys]) -> None:
         """Load the index rows of these keys."""
         if self.state.format > 1:
             self._index.load(_keys_of(calls))
@@ -385,13 +387,13 @@ class CheckedLog:
             return []
         if self.state.format == 1:
             of_call = {"run_id": column(call.run_id), "call_id": column(call.call_id)}
-            sql, of_call = (_BY_CALL, of_call) if call.call_id else (_BY_KEY, {})
+            sql, of_call = (_SELECT_BY_CALL, of_call) if call.call_id else (_SELECT_BY_KEY, {})
             rows = self._transaction.tuples(sql, key=column(key), **of_call)
             return [entry_of(self.placed(row)) for row in rows]
         numbers = [number // KINDS for number in self._index.under(key)]
         if not numbers:
             return []
-        rows = self._transaction.tuples(_NUMBERED, numbers=numbers)
+        rows = self._transaction.tuples(_SELECT_BY_NUMBER, numbers=numbers)
         missing = set(numbers) - {row[0] for row in rows}
         if missing:
             raise SourceError(f"entry {min(missing)} of the audit log is gone: verify the log")
@@ -420,39 +422,43 @@ class CheckedLog:
         return row
 
 
-class Tail(CheckedLog):
+class LockedLog(CheckedLog):
     """The end of a log, locked: no other writer can add entries before this transaction ends."""
 
     def __init__(
         self, transaction: Transaction, seal: Seal, calls: Iterable[CallKeys] = ()
     ) -> None:
         self.generation: Generation | None = None
-        under_lock = transaction.read_ahead(_STATE + transaction.for_update)
-        oldest = oldest_ahead(transaction) if seal.others else partial(transaction.tuples, _OLDEST)
-        ahead = Ahead.of(transaction, seal, calls)
+        under_lock = transaction.read_ahead(_SELECT_STATE + transaction.for_update)
+        oldest = (
+            read_oldest_ahead(transaction)
+            if seal.others_wrote
+            else partial(transaction.tuples, _SELECT_OLDEST)
+        )
+        ahead = ReadAhead.of(transaction, seal, calls)
         found = _stored(under_lock())
-        if found is None and transaction.execute(_BEGIN, format=FORMAT) == 1:
-            _check_unbegun(seal.newest, transaction)
+        if found is None and transaction.execute(_INSERT_HEAD, format=FORMAT) == 1:
+            _check_not_begun(seal.newest, transaction)
             seal.check_new()
-            self._use(transaction, seal, State(head=NOTHING, log=uuid4().hex, root=_EMPTY))
+            self._use(transaction, seal, State(head=NOTHING, log=uuid4().hex, root=_EMPTY_ROOT))
             self.add([NewEntry.of(Genesis(self.state.log, FORMAT))])
             self.generation = self.state.log, 0
             return
         if found is None:  # another writer has begun the log while this one waited
-            found = _stored(transaction.tuples(_STATE + transaction.for_update))
-            oldest = oldest_ahead(transaction)
+            found = _stored(transaction.tuples(_SELECT_STATE + transaction.for_update))
+            oldest = read_oldest_ahead(transaction)
         if found is None:
             raise SourceError("the head of the audit log is gone: verify the log")
-        known = seal.written(found.state).oldest  # if known, nobody has pruned since
+        known = seal.remembered(found.state).oldest  # if known, nobody has pruned since
         self.generation = found.generation(oldest) if known is None else (found.log_id, known)
-        state = _checked_state(seal, found.state, found.sealed)
+        state = _check_state(seal, found.state, found.sealed)
         newest = dict(seal.newest)  # under the lock no state can be newer than the stored one
         _check_follows(newest, state, ahead.tiles)
-        seal.others = newest.get(state.log, state) != state
+        seal.others_wrote = newest.get(state.log, state) != state
         self._use(transaction, seal, state, ahead)
 
     def add(self, drafts: Sequence[NewEntry]) -> None:
-        """Write entries, whose keys must have been loaded (`know`), and the state that results."""
+        """Write entries, whose keys must have been loaded (`load_keys`), and the state that results."""
         if not drafts:
             return
         rows: list[Row] = []
@@ -461,33 +467,33 @@ class Tail(CheckedLog):
             at, previous = round(time.time(), 6), head
             head = self._seal.entry(previous, at, draft.text)
             entry = (head.seq, at, draft.text, previous.hash, head.hash)
-            rows.append(_named(entry + columns_of(draft.summary)))
+            rows.append(_as_row(entry + columns_of(draft.summary)))
         summaries, insert = [draft.summary for draft in drafts], (_INSERT, rows)
-        if len(rows) <= _FEW:
+        if len(rows) <= _FEW_ENTRIES:
             self._seal_in(rows, summaries, insert)  # in one statement, which takes least time
         else:
             self._transaction.insert(*insert)  # a server works on it meanwhile
             self._seal_in(rows, summaries)
 
-    def prune(self, before: float, left: Left) -> tuple[int, Left | None]:
+    def prune(self, before: float, plan: PrunePlan) -> tuple[int, PrunePlan | None]:
         """Remove the entries before the first one written at `before` or later.
 
         Returns how many entries are gone, and what the next call needs if more are to be removed,
         else None. A call ends soon after MOST_PRUNED entries, so that other writers do not wait too
         long. Everything that later entries may refer to is written again: all definitions, and
         attachments of runs that still have entries. Raises SourceError unless the log's entries form
-        a chain from `left.begin` through `left.head`, which were verified a moment ago.
+        a chain from `plan.begin` through `plan.head`, which were verified a moment ago.
         """
-        limit, through = seconds(before), left.head.seq
+        limit, through = seconds(before), plan.head.seq
         removed, last, more = 0, None, False
         attachments: list[Attachment] = []
-        for rows in self._behind(left.begin):
+        for rows in self._rows_after(plan.begin):
             pruned = list(takewhile(lambda row: row[1] < limit and row[0] <= through, rows))
             summaries = [summary_of(row[2]) for row in pruned]
-            self.know(CallKeys.under(summary.idempotency_key) for summary in summaries)
+            self.load_keys(CallKeys.under(summary.idempotency_key) for summary in summaries)
             for summary, row in zip(summaries, pruned, strict=True):
                 if summary.status in ATTACHMENTS:
-                    attachments.append(attached((row[0], row[2])))
+                    attachments.append(attachment_of((row[0], row[2])))
                 if summary.idempotency_key and self.state.format > 1:
                     self._index.forget(summary.idempotency_key, row[0] * KINDS + KINDS - 1)
             removed += sum(row[0] > 0 for row in pruned)  # a genesis is not counted
@@ -497,17 +503,17 @@ class Tail(CheckedLog):
                 break
         if last is None or not removed:
             return 0, None
-        added = [row for rows in self._behind(left.head) for row in rows]
-        runs = left.runs | {"", *(summary_of(row[2]).run_id for row in added)}
+        added = [row for rows in self._rows_after(plan.head) for row in rows]
+        runs = plan.runs | {"", *(summary_of(row[2]).run_id for row in added)}
         kept_attachments = [each for each in attachments if each.run_id in runs]
         self._transaction.execute("DELETE FROM audit_entries WHERE seq <= :seq", seq=last[0])
         self.generation = None
         continuation: list[StoredRecord] = [Pruned(last[0], last[4], removed), *kept_attachments]
         self.add([NewEntry.of(entry) for entry in continuation])
-        remaining = msgspec.structs.replace(left, begin=Head(last[0], last[4]))
+        remaining = msgspec.structs.replace(plan, begin=Head(last[0], last[4]))
         return removed - len(kept_attachments), remaining if more else None
 
-    def _behind(self, last: Head) -> Iterator[list[tuple[Any, ...]]]:
+    def _rows_after(self, last: Head) -> Iterator[list[tuple[Any, ...]]]:
         """Yield the rows of all entries after one, page by page.
 
         Raises SourceError unless each follows from the one before, up to the head.
@@ -526,16 +532,17 @@ class Tail(CheckedLog):
         end = self.state.head
         for table in ("audit_keys", "audit_tiles"):  # format 1 has no rows there
             self._transaction.execute(f"DELETE FROM {table}")  # noqa: S608  only our own names
-        oldest = self._transaction.tuples(_OLDEST)[0][0]
+        oldest = self._transaction.tuples(_SELECT_OLDEST)[0][0]
         first = end.seq + 1 if oldest is None else oldest
-        begin = State(head=Head(first - 1, ""), log=uuid4().hex, first=first, root=_EMPTY)
+        begin = State(head=Head(first - 1, ""), log=uuid4().hex, first=first, root=_EMPTY_ROOT)
         self._use(self._transaction, self._seal, begin)
         for rows in pages(self._transaction, first - 1, end.seq):
             summaries = [summary_of(text) for _, _, text, _, _ in rows]
-            self.know(CallKeys.under(summary.idempotency_key) for summary in summaries)
+            self.load_keys(CallKeys.under(summary.idempotency_key) for summary in summaries)
             with_summaries = zip(rows, summaries, strict=True)
             self._seal_in(
-                [_named((*row, *columns_of(summary))) for row, summary in with_summaries], summaries
+                [_as_row((*row, *columns_of(summary))) for row, summary in with_summaries],
+                summaries,
             )
         self.state = msgspec.structs.replace(self.state, head=end)
         self.add([NewEntry.of(Genesis(self.state.log, FORMAT, first, end.seq, end.hash))])
@@ -569,28 +576,29 @@ class Tail(CheckedLog):
             state = msgspec.structs.replace(state, keys=keys, root=root)
         self.state = state
         values = {**state.members(), "seal": self._seal.state(state)}
-        self._transaction.write(inserts, _SET_OLD if state.format == 1 else _SET, **values)
-        written = _WRITTEN_OLD if state.format == 1 else _WRITTEN
-        self._transaction.require(rows, written, **values, oldest=rows[0]["seq"])
+        is_old = state.format == 1
+        self._transaction.write(inserts, _UPDATE_HEAD_1 if is_old else _UPDATE_HEAD, **values)
+        select = _SELECT_WRITTEN_1 if is_old else _SELECT_WRITTEN
+        self._transaction.require(rows, select, **values, oldest=rows[0]["seq"])
         edge = self._tree.edge() if state.format > 1 else {}
         oldest = None if self.generation is None else self.generation[1]
-        self._transaction.when_committed = lambda: self._seal.note(state, edge, oldest)
+        self._transaction.when_committed = lambda: self._seal.remember(state, edge, oldest)
 
     def _use(
-        self, transaction: Transaction, seal: Seal, state: State, ahead: Ahead | None = None
+        self, transaction: Transaction, seal: Seal, state: State, ahead: ReadAhead | None = None
     ) -> None:
         super().__init__(transaction, seal, state, ahead)
         if state.format == 1:
             return
-        known = seal.written(state).edge
+        known = seal.remembered(state).edge
         if known is not None:  # this process wrote the tree, so it leads to this root
-            self._tree.know(known)
+            self._tree.add_checked(known)
         elif self._tree.root().hex() != state.root:
             raise SourceError("the tree of the audit log does not fit its root: verify the log")
 
 
-def _named(row: tuple[Any, ...]) -> Row:
-    return dict(zip(_NAMES, row, strict=True))
+def _as_row(row: tuple[Any, ...]) -> Row:
+    return dict(zip(_COLUMN_NAMES, row, strict=True))
 
 
 def append(
@@ -612,34 +620,33 @@ def append(
         for draft, depends in zip(drafts, settles, strict=True)
     ]
     calls = [*calls_of_drafts, *(d.resumed for d in drafts)]
-    tail = Tail(transaction, seal, calls)
-    tail.know(calls)
-    already_stored = _already_stored(transaction, tail, drafts)
+    log = LockedLog(transaction, seal, calls)
+    log.load_keys(calls)
+    already_stored = _already_stored(transaction, log, drafts)
     settled: dict[int, CallKeys] = {}
     written: list[NewEntry] = []
     under: dict[str, list[NewEntry]] = {}  # the written ones, by key
     for at, draft in enumerate(drafts):
         if at in already_stored:
             continue
-        if draft.resumed.key and _is_settled(_kinds(tail, draft.resumed, under), claim=False):
+        if draft.resumed.key and _is_settled(_kinds(log, draft.resumed, under), claim=False):
             settled[at] = draft.resumed
             continue
         if settles[at]:
-            kinds = _kinds(tail, draft.call, under)
+            kinds = _kinds(log, draft.call, under)
             if _is_settled(kinds, claim=draft.claim):
                 settled[at] = draft.call
                 if draft.claim or draft.summary.code == UNKNOWN:
                     continue
-            if not draft.claim and _is_written(tail, draft, under, kinds):
+            if not draft.claim and _is_written(log, draft, under, kinds):
                 continue
         written.append(draft)
         under.setdefault(draft.call.key, []).append(draft)
-    tail.add(written)
+    log.add(written)
     outcomes = [
-        _standing_or_error(tail, settled[at]) if at in settled else None
-        for at in range(len(drafts))
+        _standing_or_error(log, settled[at]) if at in settled else None for at in range(len(drafts))
     ]
-    return outcomes, tail.generation
+    return outcomes, log.generation
 
 
 def standing_under(
@@ -653,11 +660,11 @@ def standing_under(
     if state is None or not call.key:
         return None
     log = CheckedLog(transaction, seal, state)
-    log.know([call])
+    log.load_keys([call])
     return _standing(log, call)
 
 
-def grown(transaction: Transaction, seal: Seal, old: int) -> tuple[int, bytes, bytes | None]:
+def tree_roots(transaction: Transaction, seal: Seal, old: int) -> tuple[int, bytes, bytes | None]:
     """Return the size of the log's tree, its root, and its root at the size `old`.
 
     The last is None if `old` is 0 or larger than the tree. Raises SourceError if there is no tree.
@@ -670,7 +677,7 @@ def grown(transaction: Transaction, seal: Seal, old: int) -> tuple[int, bytes, b
     return state.size, bytes.fromhex(state.root), before
 
 
-def proved(
+def inclusion_proof(
     transaction: Transaction, seal: Seal, seq: int, checkpoint: Checkpoint
 ) -> tuple[str, int, tuple[bytes, ...]]:
     """Return an entry's text, its index in the tree, and the hashes from there to a checkpoint's root.
@@ -680,7 +687,7 @@ def proved(
     state = state_of(transaction, seal)
     rows: Sequence[tuple[Any, ...]] = ()
     if state is not None and state.format > 1 and state.first <= seq <= state.head.seq:
-        rows = transaction.tuples(_NUMBERED, numbers=[seq])
+        rows = transaction.tuples(_SELECT_BY_NUMBER, numbers=[seq])
     if state is None or not rows:
         raise SourceError(f"there is no entry {seq} in the audit log's tree")
     _, at, text, _, _ = CheckedLog(transaction, seal, state).unchanged(rows[0])
@@ -700,7 +707,7 @@ def proved(
 def pages(transaction: Transaction, after: int, through: int) -> Iterator[list[tuple[Any, ...]]]:
     """Yield the rows (ENTRY) with numbers above `after`, up to `through`, page by page."""
     while True:
-        rows = list(transaction.tuples(_PAGE, after=after, through=through, limit=PAGE))
+        rows = list(transaction.tuples(_SELECT_PAGE, after=after, through=through, limit=PAGE))
         if not rows:
             return
         yield rows
@@ -708,14 +715,14 @@ def pages(transaction: Transaction, after: int, through: int) -> Iterator[list[t
 
 
 def _kinds(
-    tail: Tail, call: CallKeys, before: Mapping[str, Sequence[NewEntry]]
+    log: LockedLog, call: CallKeys, before: Mapping[str, Sequence[NewEntry]]
 ) -> list[int] | None:
     """Return the kinds of a call's entries, and of those `before` this one in the batch.
 
     None if the entries cannot be checked.
     """
     try:
-        kinds = tail.kinds(call)
+        kinds = log.kinds(call)
     except SourceError:
         return None
     kinds += [kind_of(other.summary) for other in before.get(call.key, ())]
@@ -739,7 +746,7 @@ def _is_settled(kinds: Sequence[int] | None, *, claim: bool) -> bool:
 
 
 def _is_written(
-    tail: Tail,
+    log: LockedLog,
     draft: NewEntry,
     before: Mapping[str, Sequence[NewEntry]],
     kinds: Sequence[int] | None,
@@ -753,7 +760,9 @@ def _is_written(
     if any(other.text == draft.text for other in before.get(draft.call.key, ())):
         return True
     with suppress(SourceError):  # the entries cannot be checked: write it again
-        return any(read_again(entry.record)[0] == draft.text for entry in tail.about(draft.call))
+        return any(
+            text_and_record(entry.record)[0] == draft.text for entry in log.about(draft.call)
+        )
     return False
 
 
@@ -762,15 +771,17 @@ def _standing(log: CheckedLog, call: CallKeys) -> ToolInvocationRecord | None:
     return standing(records) if any(map(kind_of, records)) else None
 
 
-def _standing_or_error(tail: Tail, call: CallKeys) -> ToolInvocationRecord | SourceError | None:
+def _standing_or_error(log: LockedLog, call: CallKeys) -> ToolInvocationRecord | SourceError | None:
     """Return the record that determines a call's outcome, or the error for this draft's caller only."""
     try:
-        return _standing(tail, call)
+        return _standing(log, call)
     except SourceError as error:
         return error
 
 
-def _already_stored(transaction: Transaction, tail: Tail, drafts: Sequence[NewEntry]) -> set[int]:
+def _already_stored(
+    transaction: Transaction, log: LockedLog, drafts: Sequence[NewEntry]
+) -> set[int]:
     """Return the indexes of the `once` drafts that the log, or the batch before them, already has.
 
     An entry counts only if its columns agree with its record and it is in the log's tree. Anyone who
@@ -782,16 +793,16 @@ def _already_stored(transaction: Transaction, tail: Tail, drafts: Sequence[NewEn
             columns = dict(zip(COLUMNS, columns_of(draft.summary), strict=True))
             key = {name: columns[name] for name in ("run_id", "call_id", "status")}
             values = tuple(key.values())
-            rows = () if values in seen else transaction.tuples(_SAME, **key)
-            if values in seen or any(_holds(tail, row) for row in rows):
+            rows = () if values in seen else transaction.tuples(_SELECT_SAME, **key)
+            if values in seen or any(_is_in_log(log, row) for row in rows):
                 stored.add(at)
             seen.add(values)
     return stored
 
 
-def _holds(tail: Tail, row: tuple[Any, ...]) -> bool:
+def _is_in_log(log: LockedLog, row: tuple[Any, ...]) -> bool:
     with suppress(SourceError):
-        return says_its_columns(row) and bool(tail.placed(row[:5]))
+        return columns_agree(row) and bool(log.placed(row[:5]))
     return False
 
 
@@ -821,7 +832,7 @@ class GroupWriter(Generic[S, T]):
         self._changed = threading.Condition()
         self._queue: list[tuple[S, asyncio.Future[T]]] = []
         self._thread: threading.Thread | None = None  # the last one
-        self._takes = False  # whether it takes what is queued, or ends
+        self._is_serving = False  # whether it takes what is queued, or ends
         self._closing = False
 
     def submit(self, item: S) -> asyncio.Future[T]:
@@ -831,14 +842,14 @@ class GroupWriter(Generic[S, T]):
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         with self._changed:
-            if not self._takes or self._thread is None or not self._thread.is_alive():
+            if not self._is_serving or self._thread is None or not self._thread.is_alive():
                 self._closing = False
                 thread = threading.Thread(target=self._serve, name="toolcrib-audit", daemon=True)
                 try:
                     thread.start()
                 except RuntimeError:
                     raise SourceError(_NO_THREAD) from None
-                self._thread, self._takes = thread, True
+                self._thread, self._is_serving = thread, True
             self._queue.append((item, future))
             self._changed.notify()
         return future
@@ -859,18 +870,18 @@ class GroupWriter(Generic[S, T]):
 
     def _serve(self) -> None:
         while batch := self._take():
-            _settle(batch, self._answers([item for item, _ in batch]))
+            _deliver_all(batch, self._commit_all([item for item, _ in batch]))
         self._idle()
 
     def _take(self) -> list[tuple[S, asyncio.Future[T]]]:
         with self._changed:
             if not self._queue and not self._closing:
-                self._changed.wait(_IDLE)
-            batch, self._queue = self._queue[:_MOST], self._queue[_MOST:]
-            self._takes = bool(batch)
+                self._changed.wait(_IDLE_SECONDS)
+            batch, self._queue = self._queue[:_MOST_IN_GROUP], self._queue[_MOST_IN_GROUP:]
+            self._is_serving = bool(batch)
             return batch
 
-    def _answers(self, items: Sequence[S]) -> Sequence[T | ToolcribError]:
+    def _commit_all(self, items: Sequence[S]) -> Sequence[T | ToolcribError]:
         try:
             return self._commit(items)
         except ToolcribError as error:
@@ -879,7 +890,7 @@ class GroupWriter(Generic[S, T]):
             return [SourceError(f"the audit log failed ({type(error).__name__})")] * len(items)
 
 
-def _settle(
+def _deliver_all(
     batch: Sequence[tuple[object, asyncio.Future[T]]], answers: Sequence[T | ToolcribError]
 ) -> None:
     """Pass on the answers, with one callback for each event loop."""
@@ -888,7 +899,7 @@ def _settle(
         loops.setdefault(future.get_loop(), []).append((future, answer))
     for loop, settled in loops.items():
         with suppress(RuntimeError):  # the loop is closed, so no caller waits there
-            loop.call_soon_threadsafe(_tell, settled)
+            loop.call_soon_threadsafe(_deliver, settled)
 
 
 def _copy_of(error: ToolcribError) -> ToolcribError:
@@ -903,7 +914,7 @@ def _copy_of(error: ToolcribError) -> ToolcribError:
     return own
 
 
-def _tell(settled: Sequence[tuple[asyncio.Future[T], T | ToolcribError]]) -> None:
+def _deliver(settled: Sequence[tuple[asyncio.Future[T], T | ToolcribError]]) -> None:
     for future, answer in settled:
         if future.done():
             continue  # the caller was cancelled; the record is written anyway

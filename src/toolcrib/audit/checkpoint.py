@@ -319,17 +319,17 @@ class Checkpoints:
         self._missed = False
         self._keeper: threading.Thread | None = None
 
-    def note(self, records: int) -> bool:
+    def count(self, records: int) -> bool:
         """Count written records, and return whether it is time for a checkpoint."""
         with self._lock:
             self._written += records
             late = time.monotonic() - self._at >= self._seconds
             return self._written >= self._every or (late and self._written > 0)
 
-    def sign(self, grown: Callable[[int], tuple[int, bytes, bytes | None]]) -> None:
+    def sign(self, tree_roots: Callable[[int], tuple[int, bytes, bytes | None]]) -> None:
         """Have the log's present state signed by the keeper thread, if anything is new.
 
-        `grown(size)` returns its size and root, and the root that it had at an earlier size. A log
+        `tree_roots(size)` returns its size and root, and the root that it had at an earlier size. A log
         does not sign what does not follow from its last checkpoint. No record waits for this, or
         fails.
         """
@@ -337,7 +337,7 @@ class Checkpoints:
             if not self._written:
                 return
             try:
-                self._sign(grown)
+                self._sign(tree_roots)
             except BaseException as error:  # noqa: BLE001  the records are stored
                 self._fail(error)
 
@@ -346,10 +346,10 @@ class Checkpoints:
         """Whether this thread is the one that signs and stores; `close` would wait for itself."""
         return threading.current_thread() is self._keeper
 
-    def close(self, grown: Callable[[int], tuple[int, bytes, bytes | None]]) -> None:
+    def close(self, tree_roots: Callable[[int], tuple[int, bytes, bytes | None]]) -> None:
         """Sign what is new, or was signed and not stored, and wait until it is stored."""
         self._wait()
-        self.sign(grown)
+        self.sign(tree_roots)
         self._wait()
 
     def _wait(self) -> None:
@@ -361,9 +361,9 @@ class Checkpoints:
         _log.warning("no checkpoint was signed (%s)", _reason(error))
         self._written, self._at = 1, time.monotonic()  # try again later, not at each record
 
-    def _sign(self, grown: Callable[[int], tuple[int, bytes, bytes | None]]) -> None:
+    def _sign(self, tree_roots: Callable[[int], tuple[int, bytes, bytes | None]]) -> None:
         last = self._last
-        size, root, before = grown(0 if last is None else last.size)
+        size, root, before = tree_roots(0 if last is None else last.size)
         if last is not None and before != last.root:
             raise SourceError("the log does not continue that of the last checkpoint: verify it")
         checkpoint = Checkpoint(self._key.public.name, size, root)

@@ -178,7 +178,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         return members
 
 
-class _Written(NamedTuple):
+class _Remembered(NamedTuple):
     """A state, the edge of its tree, and the number of the log's oldest entry; None if unknown."""
 
     state: State
@@ -199,14 +199,14 @@ class Seal:
             str, State
         ] = {}  # by log, among all committed states that were read or written
         self._sealed: tuple[State | None, str] = (None, "")  # the last one that was asked for
-        self.others = False  # whether others have written since this one did
-        self._written: _Written | None = None  # the last one that was written here
+        self.others_wrote = False  # whether others have written since this one did
+        self._last: _Remembered | None = None  # the last one that was written here
         self.renew()
         renewed_in_children(self)
 
     def renew(self) -> None:
         """Make a new lock in a forked child, where another thread's lock would stay locked."""
-        self._noting = threading.Lock()
+        self._lock = threading.Lock()
 
     def check_new(self) -> None:
         """Raise SourceError if the key is too short for a new log; old logs may keep such a key."""
@@ -221,7 +221,7 @@ class Seal:
             return hashlib.sha256(data).hexdigest()
         return hmac.digest(self._key, data, "sha256").hex()
 
-    def note(
+    def remember(
         self, state: State, edge: Mapping[Any, bytes] | None = None, oldest: int | None = None
     ) -> None:
         """Remember a committed state, unless a newer one is remembered.
@@ -229,16 +229,16 @@ class Seal:
         For a state that was written here, also remember the `edge` of its tree, and the number of
         the oldest entry if that is known.
         """
-        with self._noting:
+        with self._lock:
             newest = self.newest.get(state.log)
             if newest is None or state.head.seq > newest.head.seq:
                 self.newest[state.log] = state
-                self._written = _Written(state, edge, oldest)
+                self._last = _Remembered(state, edge, oldest)
 
-    def written(self, state: State) -> _Written:
+    def remembered(self, state: State) -> _Remembered:
         """Return what is remembered of a state, if it was remembered last."""
-        known = self._written
-        return _Written(state) if known is None or known.state != state else known
+        known = self._last
+        return _Remembered(state) if known is None or known.state != state else known
 
     def subkey(self, purpose: str) -> bytes | None:
         """Return a key for another purpose, derived from the log's key; None without a key.
@@ -387,16 +387,16 @@ _WHOLE = re.compile(rb"\.0[,}\]]")
 summary_of = msgspec.json.Decoder(Summary).decode
 pruned_of = msgspec.json.Decoder(Pruned).decode
 genesis_of = msgspec.json.Decoder(Genesis).decode
-_record_of = msgspec.json.Decoder(ToolInvocationRecord).decode
-_attachment_of = msgspec.json.Decoder(Attachment).decode
-_run_of = msgspec.json.Decoder(RunRecord).decode
+_decode_record = msgspec.json.Decoder(ToolInvocationRecord).decode
+_decode_attachment = msgspec.json.Decoder(Attachment).decode
+_decode_run = msgspec.json.Decoder(RunRecord).decode
 StoredRecord: TypeAlias = ToolInvocationRecord | Pruned | Genesis | Attachment | RunRecord
-_READ: dict[type, Any] = {
-    ToolInvocationRecord: _record_of,
+_DECODERS: dict[type, Any] = {
+    ToolInvocationRecord: _decode_record,
     Pruned: pruned_of,
     Genesis: genesis_of,
-    Attachment: _attachment_of,
-    RunRecord: _run_of,
+    Attachment: _decode_attachment,
+    RunRecord: _decode_run,
 }
 
 
@@ -406,7 +406,7 @@ def check_arguments(record: ToolInvocationRecord) -> None:
         raise ValueError("arguments are no object")
 
 
-def read_again(record: StoredRecord) -> tuple[str, StoredRecord]:
+def text_and_record(record: StoredRecord) -> tuple[str, StoredRecord]:
     """Return the RFC 8785 text of a record, and the record that is read from it.
 
     Raises SourceError if the record holds something that is not JSON, or does not fit a record.
@@ -415,7 +415,7 @@ def read_again(record: StoredRecord) -> tuple[str, StoredRecord]:
         text = _sorted(record)
         if _may_differ(record, text):
             text = canonical_json(msgspec.to_builtins(record, enc_hook=_plain)).encode()
-        known: StoredRecord = _READ[type(record)](text)
+        known: StoredRecord = _DECODERS[type(record)](text)
         if isinstance(known, ToolInvocationRecord):
             check_arguments(known)
         return text.decode(), known
@@ -446,7 +446,7 @@ def _is_doubtful(text: bytes) -> bool:
     return bool(b"null" in text or _EXPONENT.search(text) or _WHOLE.search(text))
 
 
-def summed_up(record: ToolInvocationRecord) -> Summary:
+def summary_of_call(record: ToolInvocationRecord) -> Summary:
     """Return the summary of a call's record that was read from its text."""
     return Summary(
         record.id,
@@ -469,7 +469,7 @@ def columns_of(summary: Summary) -> tuple[str, ...]:
     return tuple(map(column, columns))
 
 
-def says_its_columns(row: Sequence[Any]) -> bool:
+def columns_agree(row: Sequence[Any]) -> bool:
     """Return whether a row's columns agree with its record. No hash covers the columns."""
     try:
         return columns_of(summary_of(row[2])) == tuple(row[5:])
@@ -512,7 +512,7 @@ def entry_of(row: tuple[Any, ...], *, intact: bool = True) -> AuditEntry:
     """Return the entry of a row of ENTRY. Raises SourceError if it cannot be read."""
     seq, at, text, previous, hash_ = row
     try:
-        record = _record_of(text)
+        record = _decode_record(text)
         check_arguments(record)
         return AuditEntry(seq, at, record, previous, hash_, intact)
     except (*UNREADABLE, TypeError, ValueError):
@@ -520,14 +520,14 @@ def entry_of(row: tuple[Any, ...], *, intact: bool = True) -> AuditEntry:
     raise SourceError(failure)
 
 
-def attached(row: tuple[Any, ...]) -> Attachment:
+def attachment_of(row: tuple[Any, ...]) -> Attachment:
     """Return the attachment of a row (number, text).
 
     Raises SourceError if it does not have its digest.
     """
     seq, text = row
     with suppress(*UNREADABLE, TypeError, ValueError):
-        attachment = _attachment_of(text)
+        attachment = _decode_attachment(text)
         if attachment.genuine:
             return attachment
     raise SourceError(f"entry {seq} of the audit log is not as it was written: verify the log")
@@ -537,5 +537,5 @@ def run_of(row: tuple[Any, ...]) -> RunRecord:
     """Return the run of a row (number, text). Raises SourceError if it cannot be read."""
     seq, text = row
     with suppress(*UNREADABLE, TypeError, ValueError):
-        return _run_of(text)
+        return _decode_run(text)
     raise SourceError(f"entry {seq} of the audit log cannot be read: verify the log")

@@ -24,23 +24,26 @@ from toolcrib.storage import Insert, Row, Transaction
 from toolcrib.values.json import sha256_hex
 
 _DIGITS = "0123456789abcdef"
-_AT = {digit: at for at, digit in enumerate(_DIGITS)}
-_MOST = 16  # keys in a node without nodes below
+_INDEX_OF = {digit: at for at, digit in enumerate(_DIGITS)}
+_MOST_KEYS = 16  # keys in a node without nodes below
 _REMEMBERED = 15_000  # nodes, of two to three kilobytes
-_AHEAD, _FEW = 5, 16  # levels that are read together, and the number of keys up to which they are
+_LEVELS_AHEAD = 5  # that are read together, for up to _FEW_KEYS keys
+_FEW_KEYS = 16
 _LENGTH = 32  # hexadecimal digits of a node's hash: 128 bits of HMAC-SHA256
 Inner: TypeAlias = list[str]
-Last: TypeAlias = dict[str, tuple[int, ...]]  # tuples, not lists: the garbage collector skips them
-Ahead: TypeAlias = Callable[[], Iterable[tuple[Any, ...]]]
-_content = msgspec.json.Decoder(Inner | Last)
+Leaf: TypeAlias = dict[str, tuple[int, ...]]  # tuples, not lists: the garbage collector skips them
+RequestedNodes: TypeAlias = Callable[[], Iterable[tuple[Any, ...]]]
+_content = msgspec.json.Decoder(Inner | Leaf)
 _write = msgspec.json.Encoder(order="sorted").encode
-_NODES = "SELECT prefix, content FROM audit_keys WHERE prefix IN :prefixes"
+_SELECT_NODES = "SELECT prefix, content FROM audit_keys WHERE prefix IN :prefixes"
 SAVE = Insert(
     "audit_keys",
     ("prefix", "content"),
     "ON CONFLICT (prefix) DO UPDATE SET content = excluded.content",
 )
-_ALL = "SELECT prefix, content FROM audit_keys WHERE prefix > :after ORDER BY prefix LIMIT 100"
+_SELECT_NEXT = (
+    "SELECT prefix, content FROM audit_keys WHERE prefix > :after ORDER BY prefix LIMIT 100"
+)
 
 
 class ChangedIndexError(SourceError):
@@ -60,12 +63,12 @@ class Index:
     """The checked nodes that lead to some keys; `root` is the hash that the log's seal covers."""
 
     def __init__(
-        self, transaction: Transaction, seal: Seal, root: str, ahead: Ahead = tuple
+        self, transaction: Transaction, seal: Seal, root: str, ahead: RequestedNodes = tuple
     ) -> None:
         self._transaction = transaction
         self._seal = seal
         self._root = root
-        self._nodes: dict[str, Inner | Last] = {}  # by prefix; unchanged nodes are shared
+        self._nodes: dict[str, Inner | Leaf] = {}  # by prefix; unchanged nodes are shared
         self._changed: set[str] = set()
         self._prefixes: dict[str, str] = {}  # by digest: the prefix of the last node on its path
         self._ahead: dict[str, object] = {}  # contents of nodes that have not been checked yet
@@ -86,9 +89,9 @@ class Index:
         digest = digest_of(key)
         prefix = self._prefix_of(digest)
         node = self._writable(prefix)
-        assert isinstance(node, dict)  # noqa: S101  _place ends at one
+        assert isinstance(node, dict)  # noqa: S101  a path ends at one
         node[digest] = (*node.get(digest, ()), number)
-        if len(node) > _MOST:
+        if len(node) > _MOST_KEYS:
             self._split(prefix, node)
 
     def forget(self, key: str, through: int) -> None:
@@ -107,14 +110,14 @@ class Index:
         """Return the root's hash, and the rows for SAVE of the nodes changed since the last call."""
         rows: list[Row] = []
         # longest prefixes first: a node's hash is in the node above
-        for prefix in sorted(_with_above(self._changed), key=len, reverse=True):
+        for prefix in sorted(_all_prefixes(self._changed), key=len, reverse=True):
             node = self._writable(prefix)
             content = _write(node).decode()
             hash_ = node_hash(self._seal, prefix, content)
             self._remember(hash_, node)
             rows.append({"prefix": prefix, "content": content})
             if prefix:
-                parent, at = self._writable(prefix[:-1]), _AT[prefix[-1]]
+                parent, at = self._writable(prefix[:-1]), _INDEX_OF[prefix[-1]]
                 assert isinstance(parent, list)  # noqa: S101  as _split left it
                 replaced, parent[at] = parent[at], hash_
             else:
@@ -146,7 +149,7 @@ class Index:
                 nodes[prefix] = node
             if node.__class__ is not list:
                 break
-            prefix, hash_ = prefix + digit, node[_AT[digit]]
+            prefix, hash_ = prefix + digit, node[_INDEX_OF[digit]]
         self._prefixes[digest] = prefix
         return None
 
@@ -159,23 +162,23 @@ class Index:
             prefix = self._prefixes[digest] = digest[: len(prefix) + 1]
         return prefix
 
-    def _writable(self, prefix: str) -> Inner | Last:
+    def _writable(self, prefix: str) -> Inner | Leaf:
         """Return a node that may be changed: a copy of what was read, or a new one."""
         if prefix not in self._changed:
             self._nodes[prefix] = self._nodes[prefix].copy() if prefix in self._nodes else {}
             self._changed.add(prefix)
         return self._nodes[prefix]
 
-    def _split(self, prefix: str, node: Last) -> None:
+    def _split(self, prefix: str, node: Leaf) -> None:
         self._nodes[prefix] = [""] * len(_DIGITS)
         for digest, numbers in node.items():
             child = self._writable(digest[: len(prefix) + 1])
             assert isinstance(child, dict)  # noqa: S101  it is new
             child[digest] = numbers
         for digit in _DIGITS:
-            grown = self._nodes.get(prefix + digit)
-            if isinstance(grown, dict) and len(grown) > _MOST:
-                self._split(prefix + digit, grown)
+            below = self._nodes.get(prefix + digit)
+            if isinstance(below, dict) and len(below) > _MOST_KEYS:
+                self._split(prefix + digit, below)
 
     def _read(self, missing: Mapping[str, tuple[str, str]]) -> None:
         """Read and check the nodes, given by prefix and hash, that these digests lack.
@@ -186,9 +189,9 @@ class Index:
         self._requested = tuple
         paths = [(digest, len(at)) for digest, (at, _) in missing.items() if at not in self._ahead]
         if paths:
-            levels = _AHEAD if len(paths) <= _FEW else 1
+            levels = _LEVELS_AHEAD if len(paths) <= _FEW_KEYS else 1
             ahead = {digest[: at + more] for digest, at in paths for more in range(levels)}
-            self._ahead.update(self._transaction.tuples(_NODES, prefixes=sorted(ahead)))
+            self._ahead.update(self._transaction.tuples(_SELECT_NODES, prefixes=sorted(ahead)))
         for prefix, hash_ in set(missing.values()):
             content = self._ahead.pop(prefix, None)
             if not isinstance(content, str) or node_hash(self._seal, prefix, content) != hash_:
@@ -196,7 +199,7 @@ class Index:
             self._nodes[prefix] = node = _decoded(content)
             self._remember(hash_, node)
 
-    def _remember(self, hash_: str, node: Inner | Last) -> None:
+    def _remember(self, hash_: str, node: Inner | Leaf) -> None:
         """Remember a node by its hash, so that it is read only once while the log is open."""
         known = self._seal.known
         if len(known) >= _REMEMBERED:
@@ -204,12 +207,12 @@ class Index:
         known[hash_] = node
 
 
-def read_ahead(transaction: Transaction, keys: Collection[str]) -> Ahead:
+def read_ahead(transaction: Transaction, keys: Collection[str]) -> RequestedNodes:
     """Request the nodes that may lead to a few keys, and return a function that returns them."""
-    if len(keys) > _FEW:
+    if len(keys) > _FEW_KEYS:
         return tuple
-    ahead = {digest_of(key)[:depth] for key in keys for depth in range(_AHEAD)}
-    return transaction.read_ahead(_NODES, prefixes=sorted(ahead))
+    ahead = {digest_of(key)[:depth] for key in keys for depth in range(_LEVELS_AHEAD)}
+    return transaction.read_ahead(_SELECT_NODES, prefixes=sorted(ahead))
 
 
 def pairs(transaction: Transaction, seal: Seal, root: str) -> Iterator[tuple[str, int]]:
@@ -234,7 +237,7 @@ def pairs(transaction: Transaction, seal: Seal, root: str) -> Iterator[tuple[str
                     (digest, number) for digest, numbers in node.items() for number in numbers
                 )
             after = prefix
-        rows = transaction.tuples(_ALL, after=after)
+        rows = transaction.tuples(_SELECT_NEXT, after=after)
     if hashes:
         raise ChangedIndexError
 
@@ -243,13 +246,13 @@ def node_hash(seal: Seal, prefix: str, content: str) -> str:
     return seal(f'{{"content":{content},"prefix":"{prefix}"}}')[:_LENGTH]
 
 
-def _with_above(prefixes: Iterable[str]) -> set[str]:
+def _all_prefixes(prefixes: Iterable[str]) -> set[str]:
     return {prefix[:depth] for prefix in prefixes for depth in range(len(prefix) + 1)}
 
 
-def _decoded(content: str) -> Inner | Last:
+def _decoded(content: str) -> Inner | Leaf:
     try:
-        node: Inner | Last = _content.decode(content)
+        node: Inner | Leaf = _content.decode(content)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         raise ChangedIndexError from None
     if isinstance(node, list) and len(node) != len(_DIGITS):

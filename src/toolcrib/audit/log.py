@@ -24,16 +24,16 @@ from toolcrib.audit.append import (
     PAGE,
     CallKeys,
     GroupWriter,
-    Left,
+    LockedLog,
     NewEntry,
-    Tail,
+    PrunePlan,
     append,
-    grown,
-    oldest_ahead,
-    proved,
+    inclusion_proof,
+    read_oldest_ahead,
     standing_under,
     state_of,
     stored_state,
+    tree_roots,
 )
 from toolcrib.audit.checkpoint import Checkpoint, Checkpoints, Proof, SigningKey
 from toolcrib.audit.entry import (
@@ -51,15 +51,15 @@ from toolcrib.audit.entry import (
     Seal,
     State,
     Verification,
-    attached,
+    attachment_of,
     column,
+    columns_agree,
     entry_of,
     line,
     run_of,
-    says_its_columns,
     seconds,
 )
-from toolcrib.audit.verify import checked_to_prune, end_line, verify_database, verify_lines
+from toolcrib.audit.verify import end_line, plan_prune, verify_database, verify_lines
 from toolcrib.audit.why import why_of
 from toolcrib.closing import Closing
 from toolcrib.errors import SourceError, ToolcribError
@@ -83,11 +83,11 @@ from toolcrib.values.typed import (
 )
 
 T = TypeVar("T")
-_PAUSE = 0.25  # seconds after which writers waiting for SQLite's lock look again
+_PAUSE_SECONDS = 0.25  # seconds after which writers waiting for SQLite's lock look again
 _RECORD = "a ToolInvocationRecord"
 _LINES = "the lines of an export, each a text: a list of them, or a file opened as text"
 _CHECKPOINT = "a Checkpoint, as Checkpoint.opened gives it"
-_OF_THIS_PROCESS = os.urandom(32)  # the key of logs that have no key of their own
+_PROCESS_KEY = os.urandom(32)  # the key of logs that have no key of their own
 _CONDITIONS = {
     "run_id": "run_id = :run_id",
     "call_id": "call_id = :call_id",
@@ -98,30 +98,30 @@ _CONDITIONS = {
     "since": "at >= :since",
     "until": "at < :until",
 }
-_OF_RUN = (
+_SELECT_RUN = (
     f"SELECT {ROW} FROM audit_entries"  # noqa: S608  only our own names
     f" WHERE run_id = :run_id AND call_id = '' AND status = '{RUN}' ORDER BY seq"
 )
-_ATTACHED = (
+_SELECT_ATTACHMENTS = (
     "SELECT seq, record FROM audit_entries"  # noqa: S608  only our own names
     f" WHERE call_id IN :digests AND status IN ({', '.join(repr(k) for k in ATTACHMENTS)})"
 )
 # Entries that say less than another entry of the same call: that it began, or that its outcome is
 # unknown, if its end is there; that it waits, if there is anything later.
-_OTHER = """EXISTS (SELECT 1 FROM audit_entries AS other
+_EXISTS_OTHER = """EXISTS (SELECT 1 FROM audit_entries AS other
     WHERE other.run_id = audit_entries.run_id AND other.call_id = audit_entries.call_id"""
-_FINAL = (
+_OTHER_IS_FINAL = (
     "other.idempotency_key <> '' AND (other.status = 'completed'"
     " OR (other.status = 'failed' AND other.code <> 'outcome_unknown'))"
 )
 _SUPERSEDED = (
-    ("status IN ('started', 'waiting') OR code = 'outcome_unknown'", _FINAL),
+    ("status IN ('started', 'waiting') OR code = 'outcome_unknown'", _OTHER_IS_FINAL),
     ("status = 'started'", "other.seq > audit_entries.seq AND other.idempotency_key <> ''"),
     ("status IN ('waiting', 'planned', 'rejected')", "other.seq > audit_entries.seq"),
 )
-_NO_CALLS = ", ".join(f"'{status}'" for status in NO_CALLS)
+_STATUSES_OF_NO_CALL = ", ".join(f"'{status}'" for status in NO_CALLS)
 # Finds no row to change, and fails where nothing can be written: SQLite's BEGIN IMMEDIATE does not.
-_TRY = "UPDATE audit_head SET seq = seq WHERE id = 0"
+_TRY_TO_WRITE = "UPDATE audit_head SET seq = seq WHERE id = 0"
 _NUMBERS = 2**63 - 1  # the largest value of an integer column, also in comparisons
 
 
@@ -157,7 +157,7 @@ class AuditLog(Closing):
         self._seal = Seal(key)
         self._checkpoints = checkpoints
         self._writer = GroupWriter(self._commit, self._sign)
-        self._macs = self._seal.subkey("arguments") or _OF_THIS_PROCESS
+        self._mac_key = self._seal.subkey("arguments") or _PROCESS_KEY
 
     async def open(self) -> None:
         """Open the database now, so that an unusable log is known before any call is made.
@@ -165,7 +165,7 @@ class AuditLog(Closing):
         Otherwise the first record opens it. Raises SourceError if the database cannot be written
         to, if another key has sealed the log, and for a new log whose key has less than 16 bytes.
         """
-        if await self._database.transact(lambda t: _writable(t, self._seal)) is None:
+        if await self._database.transact(lambda t: _check_writable(t, self._seal)) is None:
             self._seal.check_new()
 
     def write(self, record: ToolInvocationRecord) -> Awaitable[ToolInvocationRecord | None]:
@@ -214,7 +214,7 @@ class AuditLog(Closing):
         It distinguishes calls with different secrets under one idempotency key. If the log has no
         key, the digest is valid only in this process.
         """
-        return keyed_digest(self._macs, *parts)
+        return keyed_digest(self._mac_key, *parts)
 
     async def entries(self, filter: AuditFilter = EVERYTHING) -> list[AuditEntry]:  # noqa: A002
         """Return the entries that fit, oldest first (unless `newest`), all at once: set a `limit`.
@@ -252,8 +252,8 @@ class AuditLog(Closing):
     async def checked_runs(self, run_id: str) -> list[tuple[RunRecord, bool]]:
         """Return the records of a run, even changed ones, each with whether it is unchanged."""
         check_type("run_id", run_id, str, "a text, a run's id")
-        rows = await self._read(lambda t: t.tuples(_OF_RUN, run_id=column(run_id)))
-        fits = _Neighbours(self._seal)
+        rows = await self._read(lambda t: t.tuples(_SELECT_RUN, run_id=column(run_id)))
+        fits = _RowCheck(self._seal)
         return [(run_of((row[0], row[2])), fits(row)) for row in rows]
 
     async def attachments(self, digests: Iterable[str]) -> dict[str, Attachment]:
@@ -266,8 +266,8 @@ class AuditLog(Closing):
         wanted = list(dict.fromkeys(digest for digest in given if digest))
         if not wanted:
             return {}
-        rows = await self._read(lambda t: t.tuples(_ATTACHED, digests=wanted))
-        return {found.digest: found for found in map(attached, rows)}
+        rows = await self._read(lambda t: t.tuples(_SELECT_ATTACHMENTS, digests=wanted))
+        return {found.digest: found for found in map(attachment_of, rows)}
 
     async def last(
         self, call_id: str, *, run_id: str | None = None, approval_id: str | None = None
@@ -372,11 +372,11 @@ class AuditLog(Closing):
             async for row, intact in self._pages(filter, calls=not notes):
                 yield _line(row), intact
             return
-        fits = _Neighbours(self._seal)
+        fits = _RowCheck(self._seal)
         behind, more, first = -1, True, None
         while more:
-            query = _select(AuditFilter(after=behind), behind=None, limit=PAGE, calls=False)
-            page, end, generation = await self._read(partial(_with_end, query))
+            query = _page_query(AuditFilter(after=behind), behind=None, limit=PAGE, calls=False)
+            page, end, generation = await self._read(partial(_page_with_end, query))
             first = generation if first is None else first
             if generation != first:
                 raise SourceError("the audit log was pruned while it was exported: export it again")
@@ -398,7 +398,7 @@ class AuditLog(Closing):
         check_type("rotates_to", rotates_to, SigningKey | None, "a SigningKey")
         earlier = None if after is None else Checkpoint.read(after)
         old = 0 if earlier is None else earlier.size
-        size, root, before = await self._read(lambda t: grown(t, self._seal, old))
+        size, root, before = await self._read(lambda t: tree_roots(t, self._seal, old))
         if earlier is not None and before != earlier.root:
             raise SourceError("the log does not continue that of the earlier checkpoint: verify it")
         rotated = None if rotates_to is None else rotates_to.public
@@ -413,7 +413,7 @@ class AuditLog(Closing):
         check_type("seq", seq, int, "an entry's number")
         given = Checkpoint.read(checkpoint)
         return Proof(
-            *await self._read(lambda t: proved(t, self._seal, seq, given)), checkpoint
+            *await self._read(lambda t: inclusion_proof(t, self._seal, seq, given)), checkpoint
         ).text
 
     async def verify(
@@ -443,7 +443,7 @@ class AuditLog(Closing):
         The log is verified first, and a note in the chain says up to where it had format 1. Returns
         False if there is nothing to do. Raises SourceError if something in the log was changed.
         """
-        return await self._database.transact(lambda t: _migrated(t, self._seal))
+        return await self._database.transact(lambda t: _migrate(t, self._seal))
 
     async def prune(self, *, before: float) -> int:
         """Remove the oldest entries, up to the first written at `before` or later; return how many.
@@ -454,14 +454,14 @@ class AuditLog(Closing):
         time.
         """
         check_type("before", before, float | int, "a time, in seconds since the epoch")
-        left: Left | None = await self._read(lambda t: checked_to_prune(t, self._seal, before))
+        plan: PrunePlan | None = await self._read(lambda t: plan_prune(t, self._seal, before))
         pruned = 0
-        while left is not None:
-            part = partial(_pruned, self._seal, before, left)
-            removed, left = await self._database.transact(part)
+        while plan is not None:
+            part = partial(_prune, self._seal, before, plan)
+            removed, plan = await self._database.transact(part)
             pruned += removed
-            if left is not None:
-                await asyncio.sleep(_PAUSE)
+            if plan is not None:
+                await asyncio.sleep(_PAUSE_SECONDS)
         return pruned
 
     @property
@@ -486,7 +486,7 @@ class AuditLog(Closing):
         try:
             self._writer.close()
             if self._checkpoints is not None:
-                self._checkpoints.close(self._grown)
+                self._checkpoints.close(self._tree_roots)
         finally:
             self._database.close_sync()
 
@@ -508,16 +508,16 @@ class AuditLog(Closing):
             )
             outcomes = iter(written)
             answers = [next(outcomes) if answer is None else answer for answer in answers]
-            if self._checkpoints is not None and self._checkpoints.note(len(drafts)):
+            if self._checkpoints is not None and self._checkpoints.count(len(drafts)):
                 self._sign()
         return answers
 
     def _sign(self) -> None:
         if self._checkpoints is not None:
-            self._checkpoints.sign(self._grown)
+            self._checkpoints.sign(self._tree_roots)
 
-    def _grown(self, old: int) -> tuple[int, bytes, bytes | None]:
-        return self._database.transact_sync(lambda t: grown(t, self._seal, old), write=False)
+    def _tree_roots(self, old: int) -> tuple[int, bytes, bytes | None]:
+        return self._database.transact_sync(lambda t: tree_roots(t, self._seal, old), write=False)
 
     async def _read(self, work: Callable[[Transaction], T]) -> T:
         return await self._database.transact(work, write=False)
@@ -529,11 +529,11 @@ class AuditLog(Closing):
 
         Keyset paging: each page is a separate transaction, so that no reader holds up pruning.
         """
-        fits = _Neighbours(self._seal)
+        fits = _RowCheck(self._seal)
         left, behind = filter_.limit, None
         while left is None or left > 0:
             size = PAGE if left is None else min(left, PAGE)
-            query = _select(filter_, behind=behind, limit=size, calls=calls)
+            query = _page_query(filter_, behind=behind, limit=size, calls=calls)
             page = await self._read(partial(_rows, query))
             for row in page:
                 yield row, fits(row)
@@ -542,7 +542,7 @@ class AuditLog(Closing):
             left, behind = None if left is None else left - size, page[-1][0]
 
 
-class _Neighbours:
+class _RowCheck:
     """Checks the rows of one reading: their hashes, their columns, and the link to a neighbour."""
 
     def __init__(self, seal: Seal) -> None:
@@ -550,7 +550,7 @@ class _Neighbours:
         self._last: tuple[Any, ...] | None = None
 
     def __call__(self, row: tuple[Any, ...]) -> bool:
-        fits = self._seal.fits(row[:5]) and says_its_columns(row)
+        fits = self._seal.fits(row[:5]) and columns_agree(row)
         last, self._last = self._last, row if fits else None
         if not fits:
             return False
@@ -560,7 +560,7 @@ class _Neighbours:
         return bool(after[3] == before[4])
 
 
-def _select(
+def _page_query(
     filter_: AuditFilter, *, behind: int | None, limit: int, calls: bool
 ) -> tuple[str, dict[str, Any]]:
     """Return the SELECT of a page of rows, and its values.
@@ -575,11 +575,11 @@ def _select(
         conditions.append("seq < :behind" if filter_.newest else "seq > :behind")
         values["behind"] = behind
     if calls:
-        conditions.append(f"status NOT IN ({_NO_CALLS})")
+        conditions.append(f"status NOT IN ({_STATUSES_OF_NO_CALL})")
     if filter_.latest:
         until = "" if filter_.until is None else " AND other.at < :until"
         for weak, strong in _SUPERSEDED:
-            conditions.append(f"NOT (({weak}) AND {_OTHER}{until} AND {strong}))")
+            conditions.append(f"NOT (({weak}) AND {_EXISTS_OTHER}{until} AND {strong}))")
     for name, condition in _CONDITIONS.items():
         value = getattr(filter_, name)
         if value is not None:
@@ -596,30 +596,30 @@ def _rows(query: tuple[str, dict[str, Any]], transaction: Transaction) -> Sequen
     return transaction.tuples(sql, **values)
 
 
-def _writable(transaction: Transaction, seal: Seal) -> State | None:
+def _check_writable(transaction: Transaction, seal: Seal) -> State | None:
     """Return the log's state; raises SourceError if the database accepts no writes."""
-    transaction.execute(_TRY)
+    transaction.execute(_TRY_TO_WRITE)
     return state_of(transaction, seal)
 
 
-def _pruned(
-    seal: Seal, before: float, left: Left, transaction: Transaction
-) -> tuple[int, Left | None]:
-    return Tail(transaction, seal).prune(before, left)
+def _prune(
+    seal: Seal, before: float, plan: PrunePlan, transaction: Transaction
+) -> tuple[int, PrunePlan | None]:
+    return LockedLog(transaction, seal).prune(before, plan)
 
 
-def _migrated(transaction: Transaction, seal: Seal) -> bool:
-    tail = Tail(transaction, seal)
-    if tail.state.format == FORMAT:
+def _migrate(transaction: Transaction, seal: Seal) -> bool:
+    locked = LockedLog(transaction, seal)
+    if locked.state.format == FORMAT:
         return False
     fault = verify_database(transaction, seal, None).fault
     if fault is not None:
         raise SourceError(f"the audit log was not migrated: {fault.what}: verify the log")
-    tail.migrate()
+    locked.migrate()
     return True
 
 
-def _with_end(
+def _page_with_end(
     query: tuple[str, dict[str, Any]], transaction: Transaction
 ) -> tuple[Sequence[tuple[Any, ...]], tuple[State, str] | None, object]:
     """Return a page of rows, the end line's values if this page is the last, and the generation.
@@ -631,7 +631,7 @@ def _with_end(
     if found is None:
         return rows, None, None
     end = None if found.state.format == 1 else (found.state, found.sealed)
-    return rows, end, found.generation(oldest_ahead(transaction))
+    return rows, end, found.generation(read_oldest_ahead(transaction))
 
 
 def _line(row: tuple[Any, ...]) -> str:

@@ -33,8 +33,8 @@ _HEIGHT = 4  # of a tile: 2 ** 4 hashes
 _BYTES = 32
 _FULL = WIDTH * _BYTES
 EMPTY = sha256(b"").digest()
-_SHORT = "the tree of the audit log lacks hashes of tile {}/{}: verify the log"
-_TILES = "SELECT place, hashes FROM audit_tiles WHERE place IN :places"
+_MISSING = "the tree of the audit log lacks hashes of tile {}/{}: verify the log"
+_SELECT_TILES = "SELECT place, hashes FROM audit_tiles WHERE place IN :places"
 SAVE = Insert(
     "audit_tiles", ("place", "hashes"), "ON CONFLICT (place) DO UPDATE SET hashes = excluded.hashes"
 )
@@ -61,16 +61,16 @@ class Tree:
     def root(self) -> bytes:
         """Return the root: whole subtrees, joined from the right, where the smallest are."""
         edge = _edge(self.size)
-        self.need(edge)
+        self.load(edge)
         root = b""
         for place in edge:
             count = (self.size >> _HEIGHT * place[0]) % WIDTH
             hashes = self._tiles.get(place, b"")
             if len(hashes) < count * _BYTES:
-                raise SourceError(_SHORT.format(*place))
+                raise SourceError(_MISSING.format(*place))
             while count:
                 low = count & (count - 1)  # without the smallest subtree
-                peak = _folded(hashes[low * _BYTES : count * _BYTES])
+                peak = _subtree_root(hashes[low * _BYTES : count * _BYTES])
                 root, count = node_hash(peak, root) if root else peak, low
         return root or EMPTY
 
@@ -80,11 +80,11 @@ class Tree:
 
     def inclusion(self, index: int) -> list[bytes]:
         """Return a proof (RFC 9162, 2.1.3.1) that leaf `index` is in the tree, from the leaf up."""
-        self.need([*_edge(self.size), *_above(index, self.size)])
+        self.load([*_edge(self.size), *_path(index, self.size)])
         proof = []
         low, high = 0, self.size
         while high - low > 1:
-            middle = low + _split(high - low)
+            middle = low + _largest_power_below(high - low)
             if index < middle:
                 proof.append(self._range(middle, high))
                 high = middle
@@ -95,7 +95,7 @@ class Tree:
 
     def extend(self, leaves: Sequence[bytes]) -> None:
         """Add the hashes of further leaves."""
-        self.need(_edge(self.size))
+        self.load(_edge(self.size))
         level, start, hashes = 0, self.size, list(leaves)
         self.size += len(leaves)
         while hashes:
@@ -109,7 +109,7 @@ class Tree:
                 self._tiles[place] = tile
                 self._changed.add(place)
                 if len(tile) == _FULL:
-                    hashes.append(_folded(tile))
+                    hashes.append(_subtree_root(tile))
             level, start = level + 1, number
 
     def changed(self) -> dict[Place, bytes]:
@@ -123,11 +123,11 @@ class Tree:
         """Return the tiles at the right end that are not full."""
         return {place: self._tile(*place) for place in _edge(self.size)}
 
-    def know(self, edge: Mapping[Place, bytes]) -> None:
+    def add_checked(self, edge: Mapping[Place, bytes]) -> None:
         """Take over the tiles of `edge`, of the same tree, that were checked before."""
         self._tiles.update(edge)
 
-    def need(self, places: Iterable[Place]) -> None:
+    def load(self, places: Iterable[Place]) -> None:
         """Read these tiles in one query, unless they are known."""
         if not self._tiles.keys() >= set(places):
             self._tiles.update(self.read(set(places) - self._tiles.keys()))
@@ -137,7 +137,7 @@ class Tree:
         width = high - low
         if width & (width - 1) == 0 and low % width == 0:
             return self._node(width.bit_length() - 1, low // width)
-        middle = low + _split(width)
+        middle = low + _largest_power_below(width)
         return node_hash(self._range(low, middle), self._range(middle, high))
 
     def _node(self, height: int, index: int) -> bytes:
@@ -145,13 +145,13 @@ class Tree:
         number, at = divmod(index << rest, WIDTH)
         hashes = self._tile(level, number)[at * _BYTES : (at + (1 << rest)) * _BYTES]
         if len(hashes) != _BYTES << rest:
-            raise SourceError(_SHORT.format(level, number))
-        return _folded(hashes)
+            raise SourceError(_MISSING.format(level, number))
+        return _subtree_root(hashes)
 
     def _tile(self, level: int, number: int) -> bytes:
         place = (level, number)
         if place not in self._tiles:
-            self.need([place])
+            self.load([place])
         return self._tiles.get(place, b"")
 
 
@@ -161,7 +161,7 @@ def read_ahead(transaction: Transaction, size: int) -> Read:
     The last tiles of a tree of that size, and those after them in case it has grown a little, are
     requested now.
     """
-    edge = {(level, number + more) for level, number in _above(size, size) for more in (0, 1)}
+    edge = {(level, number + more) for level, number in _path(size, size) for more in (0, 1)}
     edge.add((len(edge) // 2, 0))
     requested = cache(_requested(transaction, edge))
 
@@ -185,7 +185,7 @@ def _requested(
     names = {f"{level}/{number}": (level, number) for level, number in places}
     if not names:
         return dict
-    rows = transaction.read_ahead(_TILES, places=list(names))
+    rows = transaction.read_ahead(_SELECT_TILES, places=list(names))
     return lambda: _decoded(rows(), names)
 
 
@@ -246,7 +246,7 @@ def root_of_inclusion(leaf: bytes, index: int, size: int, proof: Sequence[bytes]
     return found if last == 0 else None
 
 
-def _split(width: int) -> int:
+def _largest_power_below(width: int) -> int:
     """Return the largest power of two below `width`."""
     return 1 << ((width - 1).bit_length() - 1)
 
@@ -263,7 +263,7 @@ def _edge(size: int) -> tuple[Place, ...]:
     return tuple(found)
 
 
-def _above(index: int, size: int) -> list[Place]:
+def _path(index: int, size: int) -> list[Place]:
     """Return the tiles on the path from a leaf to the root."""
     found = []
     level = 0
@@ -274,7 +274,7 @@ def _above(index: int, size: int) -> list[Place]:
 
 
 @lru_cache(maxsize=1024)  # at the right end they are folded again for each root
-def _folded(hashes: bytes) -> bytes:
+def _subtree_root(hashes: bytes) -> bytes:
     """Return the node over a power of two of nodes."""
     while len(hashes) > _BYTES:
         pairs = range(0, len(hashes), 2 * _BYTES)

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from toolcrib.audit import index, tree
-from toolcrib.audit.append import PAGE, Left, pages, state_of
+from toolcrib.audit.append import PAGE, PrunePlan, pages, state_of
 from toolcrib.audit.checkpoint import Checkpoint
 from toolcrib.audit.entry import (
     BEGUN,
@@ -48,7 +48,7 @@ from toolcrib.errors import SourceError
 from toolcrib.storage import Transaction, UnreachableError
 from toolcrib.values.json import canonical_json
 
-_ROWS = f"SELECT {ROW} FROM audit_entries WHERE seq > :after ORDER BY seq LIMIT :limit"  # noqa: S608
+_SELECT_ROWS = f"SELECT {ROW} FROM audit_entries WHERE seq > :after ORDER BY seq LIMIT :limit"  # noqa: S608
 
 
 class FaultFound(Exception):  # noqa: N818  this module's own vocabulary
@@ -127,7 +127,7 @@ class Checker:
                 note = pruned_of(text)
                 self._start = Head(note.through, note.hash)
             elif summary.status == BEGUN:
-                self._begins(seq, previous, text)
+                self._check_genesis(seq, previous, text)
             elif seq == 0:
                 raise FaultFound("the log does not begin with its genesis", seq)
         except UNREADABLE:
@@ -135,7 +135,7 @@ class Checker:
         self.last = summary
         return columns_of(summary)
 
-    def _begins(self, seq: int, previous: str, text: str) -> None:
+    def _check_genesis(self, seq: int, previous: str, text: str) -> None:
         """Check that a genesis is the first entry, or is where an older log was migrated."""
         note, behind = genesis_of(text), Head(seq - 1, previous)
         if note.format != FORMAT or behind != (Head(note.through, note.hash) if seq else NOTHING):
@@ -145,7 +145,7 @@ class Checker:
         self.format = note.format
 
 
-class Grown:
+class RebuiltTree:
     """Compares the tree and the key index that the entries make with what is stored and sealed."""
 
     def __init__(
@@ -224,21 +224,21 @@ def verify_database(
     state: State | FaultFound | None = None
     try:
         state = _state(transaction, seal)
-        grown = None
+        rebuilt = None
         if isinstance(state, State) and state.format > 1:
-            grown = Grown(transaction, seal, state, signed)
+            rebuilt = RebuiltTree(transaction, seal, state, signed)
         for page in _pages(transaction):
             summaries = []
             for row in page:
                 if checker.take(*row[:5]) != row[5:]:
                     raise FaultFound("the columns differ from the record", row[0])
                 summaries.append(checker.last)
-            if grown is not None:
-                grown.take(page, summaries)
+            if rebuilt is not None:
+                rebuilt.take(page, summaries)
         checker.finish()
         _check_state(state, checker)
-        if grown is not None:
-            grown.finish()
+        if rebuilt is not None:
+            rebuilt.finish()
         elif signed is not None:
             raise FaultFound("the log is older than the checkpoint: it has no tree")
         if damage := transaction.damage():
@@ -250,8 +250,8 @@ def verify_database(
     return Verification(checker.checked, checker.head, fault, format=version)
 
 
-def checked_to_prune(transaction: Transaction, seal: Seal, before: float) -> Left:
-    """Return what a prune leaves: the runs named by the records that stay.
+def plan_prune(transaction: Transaction, seal: Seal, before: float) -> PrunePlan:
+    """Check the whole log, and return the plan of its prune.
 
     The first entry written at `before` or later stays, and all after it. The columns do not count,
     because no hash covers them.
@@ -261,20 +261,20 @@ def checked_to_prune(transaction: Transaction, seal: Seal, before: float) -> Lef
     """
     state, limit = state_of(transaction, seal), seconds(before)
     if state is None:
-        return Left(NOTHING, NOTHING, frozenset())
-    checker, runs, is_left = Checker(seal, None), set(), False
+        return PrunePlan(NOTHING, NOTHING, frozenset())
+    checker, runs, stays = Checker(seal, None), set(), False
     try:
         for row in chain.from_iterable(pages(transaction, -1, state.head.seq)):
             checker.take(*row)
-            is_left = is_left or row[1] >= limit
-            if is_left:
+            stays = stays or row[1] >= limit
+            if stays:
                 runs.add(checker.last.run_id)
         checker.finish()
         _check_state(state, checker)
     except FaultFound as found:
         fault = found.fault
     else:
-        return Left(checker.begin, checker.head, frozenset(runs))
+        return PrunePlan(checker.begin, checker.head, frozenset(runs))
     where = "" if fault.seq is None else f" at entry {fault.seq}"
     raise SourceError(f"the audit log was not pruned: {fault.what}{where}: verify the log")
 
@@ -296,7 +296,7 @@ def verify_lines(
             if isinstance(known, tuple):
                 checker.take(*known)
             elif known is not None:
-                end = _ended(known, seal, checker)
+                end = _end_state(known, seal, checker)
             elif torn or end is not None or not _is_cut(text):
                 raise FaultFound("the line is not an entry", checker.head.seq + 1)
             else:
@@ -317,7 +317,7 @@ def _pages(transaction: Transaction) -> Iterator[Sequence[tuple[Any, ...]]]:
     after, limit = -(2**63), PAGE
     while True:
         try:
-            page = transaction.tuples(_ROWS, after=after, limit=limit)
+            page = transaction.tuples(_SELECT_ROWS, after=after, limit=limit)
         except UnreachableError:
             raise
         except SourceError as error:
@@ -374,7 +374,7 @@ def end_line(state: State, seal: str) -> str:
     return canonical_json({**state.members(), "seal": seal})
 
 
-def _ended(end: _End, seal: Seal, checker: Checker) -> State:
+def _end_state(end: _End, seal: Seal, checker: Checker) -> State:
     state = State(
         head=Head(end.seq, end.hash),
         format=end.format,
