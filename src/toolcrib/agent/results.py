@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,7 +18,7 @@ from typing import Any, Protocol, TypedDict
 
 from toolcrib.closing import Closing
 from toolcrib.errors import SourceError
-from toolcrib.storage import OWNER_ONLY, SqlDatabase, Transaction, create_private
+from toolcrib.storage import OWNER_ONLY, SqlDatabase, Transaction, replacing
 from toolcrib.tools import Tool, capability, tool
 from toolcrib.values.context import CallContext
 from toolcrib.values.json import JsonObject, sha256_hex
@@ -86,20 +85,10 @@ class ResultStore(Closing):
             for name, text in texts_by_name.items():
                 path = self._folder / f"{name}{_SUFFIX}"
                 if not path.exists():
-                    self._write_whole(path, text.encode("utf-8", "surrogatepass"))
+                    with replacing(path, mode=self._mode) as file:  # others may write the same
+                        file.write(text.encode("utf-8", "surrogatepass"))
         except (OSError, ValueError) as error:
             raise self._error_for("written to", error) from None
-
-    def _write_whole(self, path: Path, data: bytes) -> None:
-        """Write a file completely or not at all, even if others write the same one."""
-        temporary = path.with_suffix(f".{os.urandom(8).hex()}")
-        try:
-            with create_private(temporary, new=True, mode=self._mode) as file:
-                file.write(data)
-            temporary.replace(path)
-        finally:
-            with suppress(FileNotFoundError):
-                temporary.unlink()
 
     def _read(self, name: str) -> str | None:
         try:

@@ -39,7 +39,7 @@ import msgspec
 from toolcrib.audit import tree
 from toolcrib.errors import MissingExtraError, SourceError, ToolcribError
 from toolcrib.failures import SafeLogger
-from toolcrib.storage import create_private
+from toolcrib.storage import create_private, replacing
 from toolcrib.threads import renewed_in_children
 from toolcrib.values.decision import INVISIBLE
 from toolcrib.values.typed import check_each, check_type, got_type
@@ -413,15 +413,8 @@ def _in_folder(folder: Path) -> Callable[[str], object]:
         if name.exists() and name.read_bytes().split(b"\n")[1:3] != [size.encode(), root.encode()]:
             _log.warning("%s: another log's checkpoint is there: verify the log with it", name)
             name = name.with_suffix(f".{sha256(note.encode()).hexdigest()[:16]}.checkpoint")
-        part = folder / f".{int(size):012}.{os.urandom(8).hex()}.part"
-        try:
-            with create_private(part, new=True) as opened:  # never through somebody's link
-                opened.write(note.encode())
-                opened.flush()
-                os.fsync(opened.fileno())
-            part.replace(name)
-        finally:
-            part.unlink(missing_ok=True)
+        with replacing(name) as opened:
+            opened.write(note.encode())
 
     return keep
 

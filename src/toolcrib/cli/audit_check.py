@@ -15,7 +15,6 @@ import contextlib
 import json
 import os
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Annotated, BinaryIO, TypeAlias
@@ -63,7 +62,7 @@ from toolcrib.cli.options import (
 )
 from toolcrib.cli.render import err, json_text, one_line, out, print_json, printable, when
 from toolcrib.errors import MissingExtraError, SourceError, ToolcribError
-from toolcrib.storage import create_private, mode_of
+from toolcrib.storage import create_private, mode_of, replacing
 from toolcrib.urls import without_password
 from toolcrib.values.json import to_plain
 
@@ -525,7 +524,7 @@ async def _write_lines(lines: AsyncIterator[tuple[str, bool]], target: Path) -> 
     """Write the lines to a file; return how many entries were written, and how many changed."""
     written = changed = 0
     try:
-        with _replacing(target) as file:
+        with _opened(target) as file:
             async for line, intact in lines:
                 file.write(line.encode())
                 changed += not intact
@@ -536,31 +535,18 @@ async def _write_lines(lines: AsyncIterator[tuple[str, bool]], target: Path) -> 
 
 
 @contextlib.contextmanager
-def _replacing(target: Path) -> Iterator[BinaryIO]:
-    """Open a new file in the target's folder that replaces the target in one step at the end.
+def _opened(target: Path) -> Iterator[BinaryIO]:
+    """Open a file that replaces the target at the end, with the target's mode.
 
-    Only the owner can read the new file. A pipe or a device is written to and not replaced.
+    A pipe or a device is written to and not replaced.
     """
     if target.exists() and not target.is_file():
         with target.open("wb") as device:
             yield device
         return
     real_path = Path(os.path.realpath(target))  # a symbolic link is kept
-    descriptor, part_name = tempfile.mkstemp(
-        prefix=".export.", suffix=".part", dir=real_path.parent
-    )
-    try:
-        with os.fdopen(descriptor, "wb") as part_file:
-            yield part_file
-            if real_path.exists() and os.name == "posix":
-                os.fchmod(descriptor, mode_of(real_path))  # it gets the old file's mode
-            part_file.flush()
-            os.fsync(part_file.fileno())
-        Path(part_name).replace(real_path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(part_name).unlink()
-        raise
+    with replacing(real_path, mode=mode_of(real_path)) as file:
+        yield file
 
 
 def _entry_count(count: int) -> str:

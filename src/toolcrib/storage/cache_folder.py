@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -41,6 +43,24 @@ def create_private(path: Path, *, new: bool = False, mode: int = OWNER_ONLY) -> 
     if mode != OWNER_ONLY and not there and os.name == "posix":
         os.fchmod(handle, mode)  # regardless of the umask: this mode was requested
     return os.fdopen(handle, "wb")
+
+
+@names_wrong_types
+@contextmanager
+def replacing(path: Path, *, mode: int = OWNER_ONLY) -> Iterator[BinaryIO]:
+    """Open a new file in the same folder, which replaces `path` in one step at the end.
+
+    After an exception or a crash, what `path` was before is still there.
+    """
+    part = path.with_name(f".{path.name}.{os.urandom(8).hex()}.part")
+    try:
+        with create_private(part, new=True, mode=mode) as file:  # never through somebody's link
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 @names_wrong_types

@@ -29,7 +29,7 @@ from toolcrib.clients import AiohttpTransport, Outgoing, Response, Transport
 from toolcrib.clients.base import retry_after
 from toolcrib.clients.transport import is_bounded
 from toolcrib.errors import ConnectionFailed, SourceError, ToolcribError
-from toolcrib.storage import create_private, mode_of
+from toolcrib.storage import mode_of, replacing
 from toolcrib.testing.masking import MASK, masked, masked_text, masked_url, secrets_of, unspelled
 from toolcrib.values.json import Redacted, escape_pointer
 from toolcrib.values.typed import names_wrong_types
@@ -182,15 +182,10 @@ def write(path: Path, exchanges: list[Exchange]) -> None:
     text = json.dumps(data, ensure_ascii=False, indent=1)
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
         text = json.dumps(data, indent=1)  # escapes lone surrogates, which UTF-8 lacks
-    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with create_private(temporary, mode=mode_of(path)) as file:
-                file.write(f"{text}\n".encode())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with replacing(path, mode=mode_of(path)) as file:
+            file.write(f"{text}\n".encode())
     except OSError as error:
         raise SourceError(f"{path} cannot be written ({error.strerror})") from None
 

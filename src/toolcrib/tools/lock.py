@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import chain, combinations
@@ -20,6 +19,7 @@ import msgspec
 
 from toolcrib.errors import CatalogError, SourceError
 from toolcrib.schema.guard import schema_text
+from toolcrib.storage import replacing
 from toolcrib.tools.catalog import Catalog
 from toolcrib.tools.trust import ClaimName, Imported, TrustName
 from toolcrib.values.definition import All, ToolDefinition, Visibility
@@ -290,31 +290,19 @@ def read_lock(path: str | Path) -> Lock:
 
 @names_wrong_types
 def write_lock(lock: Lock, path: str | Path) -> None:
-    """Write the file atomically: a temporary file next to it is renamed.
+    """Write the file atomically.
 
     Raises SourceError if it cannot be written, and for a device or a pipe, which is not replaced.
     """
-    temporary_file: Path | None = None
     try:
         target = Path(os.path.realpath(path))  # keep a symbolic link
         if target.exists() and not target.is_file():
             raise SourceError(f"{path}: the lock cannot be written (it is not a regular file)")
-        handle, name = tempfile.mkstemp(
-            prefix=f".{target.name}.", suffix=".part", dir=target.parent
-        )
-        temporary_file = Path(name)
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(lock.to_json())
-            file.flush()
-            os.fsync(file.fileno())
-        temporary_file.chmod(0o644)  # it is stored with the source, for everybody to read
-        temporary_file.replace(target)
+        with replacing(target, mode=0o644) as file:  # stored with the source, for everybody
+            file.write(lock.to_json().encode())
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else type(error).__name__
         raise SourceError(f"{path}: the lock cannot be written ({reason})") from None
-    finally:
-        if temporary_file is not None:
-            temporary_file.unlink(missing_ok=True)
 
 
 def _locked_tool(definition: ToolDefinition, imported: Imported | None) -> LockedTool:

