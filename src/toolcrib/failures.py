@@ -118,6 +118,17 @@ def log_without_code(name: str) -> None:
     )
 
 
+def log_without_approver(name: str, *, imported: bool) -> None:
+    """Log that a call needs an approval and that its runner has nobody to ask."""
+    trust = "; or trust the imported tool, as `toolcrib tools check` shows" if imported else ""
+    LOGGER.warning(
+        "a call of tool '%s' needs an approval, and nobody can be asked: "
+        "ToolRunner(tools, approver=…)%s",
+        name,
+        trust,
+    )
+
+
 def log_unusable(what: str, why: str) -> None:
     """Log that `what` gave a value that cannot be used; `why` is a sentence that holds no value."""
     LOGGER.warning("%s gave a result that cannot be used: %s", what, why)

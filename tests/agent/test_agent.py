@@ -793,6 +793,9 @@ def test_a_stream_needs_a_loop() -> None:
         ("caller", r"each run has it: agent.run\(prompt, caller=…\)"),
         ("deps", r"each run has it: agent.run\(prompt, deps=…\)"),
         ("system_prompt", r"it is called 'instructions'"),
+        ("max_steps", r"the agent's limits: limits=Limits\(turns=…\)"),
+        ("memory", r"a session keeps a conversation: agent.session\(\)"),
+        ("retries", r"a client has it for requests, and Limits\(corrections=…\) for typed answers"),
         ("output_type", r"mean 'output'\?"),
     ],
 )

@@ -245,7 +245,7 @@ async def test_results_are_stated(local: Callable[..., LocalClient]) -> None:
     call = ToolCall("c0", "calculate", "{}")
     said = (Message.assistant("", (call,)), Message.tool(call, '{"value": 396}'))
     reply = await local(engine).chat(asking(SUM, *said, tools=tuple(KIT)))
-    assert reply.text == "The value is 396."
+    assert reply.text == "value: 396"
     assert engine.asked == []
 
 

@@ -21,12 +21,12 @@ def result(content: str, *, name: str = "t", is_error: bool = False) -> Message:
 
 
 STATED: list[tuple[Any, str]] = [
-    ({"value": 396}, "The value is 396."),
-    ({"value": 1.5, "unit": "mile"}, "The value is 1.5 and the unit is mile."),
+    ({"value": 396}, "value: 396"),
+    ({"value": 1.5, "unit": "mile"}, "value: 1.5, unit: mile"),
     ({"from_unit": "km", "b": 1, "c": 2, "d": 3}, "from_unit: km, b: 1, c: 2, d: 3"),
-    ({"from_unit": "km"}, "The from unit is km."),
-    ({"big": 2**90}, "The big is 1237940039285380274899124224."),
-    ({"a": None, "b": True, "c": "é"}, "The a is null, the b is true and the c is é."),
+    ({"from_unit": "km"}, "from_unit: km"),
+    ({"big": 2**90}, "big: 1237940039285380274899124224"),
+    ({"a": None, "b": True, "c": "é"}, "a: null, b: true, c: é"),
     (7, "7"),
     ("plain text", "plain text"),
     ("[not json", "[not json"),
@@ -51,7 +51,7 @@ def test_results(value: Any, expected: str) -> None:
 
 
 def test_the_loops_own_wording_is_understood() -> None:
-    assert tell([result(content_of({"value": 396}))]) == "The value is 396."
+    assert tell([result(content_of({"value": 396}))]) == "value: 396"
     failed = result(error_content(CallError.of(ErrorCode.TIMEOUT)), is_error=True)
     assert tell([failed]) == (
         "The call of t did not succeed: The tool did not finish within its time limit."
@@ -77,7 +77,7 @@ def test_errors(content: str, expected: str) -> None:
 
 def test_several_results_are_named() -> None:
     told = tell([result('{"a": 1}', name="x"), result('{"b": 2}', name="y")])
-    assert told == "x:\nThe a is 1.\n\ny:\nThe b is 2."
+    assert told == "x:\na: 1\n\ny:\nb: 2"
 
 
 def test_it_is_bounded() -> None:
@@ -97,5 +97,5 @@ def test_content_that_this_model_cannot_see_is_named() -> None:
     parts = ("a text", Image("image/png", "aGk="))
     named = "a text\n\n[image: image/png, 2 bytes; not shown here]"
     shown = Message("tool", '{"value": 396}', call_id="c0", name="t", parts=parts)
-    assert tell([shown]) == f"The value is 396.\n\n{named}"
+    assert tell([shown]) == f"value: 396\n\n{named}"
     assert tell([Message("tool", "", call_id="c0", name="t", parts=parts)]) == named

@@ -423,6 +423,7 @@ def test_a_store_is_an_approver() -> None:
         (functools.partial(plain), "plain is a plain function"),
         (lambda _request: None, "<lambda> is a plain function"),
         (PlainAsker(), "__call__ is a plain function"),
+        (input, "input is a plain function"),
         (Asker().plain, "plain is a plain function"),
         (TerminalApprover, r"not a class: TerminalApprover\(…\)"),
         (lacking, "one argument, the ApprovalRequest: lacking does not"),

@@ -772,13 +772,18 @@ NOT_TRUSTED = "it was imported, and nobody here trusts it yet (see trust=)"
 
 
 @pytest.mark.parametrize("prefix", ["", "x_"])
-async def test_why_an_imported_tool_asks(prefix: str, tmp_path: Path) -> None:
+async def test_why_an_imported_tool_asks(
+    prefix: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     file_of([OURS], tmp_path)
     catalog = runnable(tmp_path).prefixed(prefix) if prefix else runnable(tmp_path)
     read = ToolCall("1", f"{prefix}read_file", '{"path": "a"}')
     outcome: Any = await ToolRunner(catalog).exec(read)
     assert outcome.record.decision.reason == NOT_TRUSTED
     assert outcome.error.message.endswith(f"nobody is there to give it: {NOT_TRUSTED}.")
+    asks = f"a call of tool '{read.name}' needs an approval, and nobody can be asked"
+    cure = "ToolRunner(tools, approver=…); or trust the imported tool, as `toolcrib tools check` shows"
+    assert caplog.messages == [f"{asks}: {cure}"]
     digest = catalog[read.name].imported.origin  # type: ignore[attr-defined]
     own_word = Catalog.from_definitions([OURS], handlers={"read_file": read_file},
                                         marks={"read_file": {"requires_approval": True}})  # fmt: skip

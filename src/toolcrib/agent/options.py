@@ -43,6 +43,14 @@ _WORDS_ELSEWHERE = {
     "messages": "history",
     "user": "caller",
     "audit": "sinks",
+    "max_steps": "max_turns",
+    "max_iterations": "max_turns",
+    "recursion_limit": "max_turns",
+}
+_WAYS_ELSEWHERE = {
+    "memory": "a session keeps a conversation: agent.session()",
+    "retries": "a client has it for requests, and Limits(corrections=…) for typed answers",
+    "max_retries": "a client has it: OpenAIClient(model, retries=Retries(…))",
 }
 _LIKENESS = 0.7  # `policies` is meant for `policy`, and `role` not for `rules`
 
@@ -54,7 +62,9 @@ def check_options(owner: Literal["an agent", "a run"], options: Mapping[str, obj
         return
     own = [*(_OF_AGENTS if owner == "an agent" else _OF_RUNS), *RunOptions.__annotations__]
     meant = _WORDS_ELSEWHERE.get(unknown, unknown)
-    limit = unknown.removeprefix("max_")
+    if unknown in _WAYS_ELSEWHERE:
+        raise TypeError(f"{owner} has no option {unknown!r}; {_WAYS_ELSEWHERE[unknown]}")
+    limit = meant.removeprefix("max_")
     if limit in Limits.__struct_fields__ and unknown not in _OF_AGENTS:
         limits = f"limits=Limits({limit}=…)"
         agents = limits if owner == "an agent" else f"Agent(model, tools, {limits})"

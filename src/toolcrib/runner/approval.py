@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from toolcrib.errors import ApprovalError, ErrorCode, SourceError, Stage
-from toolcrib.failures import Explained
+from toolcrib.failures import Explained, log_without_approver
 from toolcrib.hydration import ParseFailure, parse_arguments
 from toolcrib.runner.edit import edited_call
 from toolcrib.runner.execute import guarded
@@ -228,7 +228,8 @@ def check_approver(approver: object) -> None:
     if not callable(approver):
         raise ApprovalError(f"a {type(approver).__name__} is not an approver: it cannot be called")
     function = inspect.unwrap(_function_of(approver))
-    if inspect.isfunction(function) and not inspect.iscoroutinefunction(function):
+    is_function = inspect.isfunction(function) or inspect.isbuiltin(function)
+    if is_function and not inspect.iscoroutinefunction(function):
         raise ApprovalError(
             f"an approver must be an async function: {function.__name__} is a plain function"
         )
@@ -376,9 +377,10 @@ async def _ask_now(
     failed: Callable[[BaseException], None],
 ) -> Answer | None:
     if approver is None:
-        text = ErrorCode.APPROVAL_REQUIRED.info.text
-        if NOT_TRUSTED in request.reason:  # then the message says so, and names `trust=`
+        text, is_imported = ErrorCode.APPROVAL_REQUIRED.info.text, NOT_TRUSTED in request.reason
+        if is_imported:  # then the message says so, and names `trust=`
             text = f"{text[:-1]}: {NOT_TRUSTED}."
+        log_without_approver(request.tool, imported=is_imported)
         raise Stopped(CallError.of(ErrorCode.APPROVAL_REQUIRED, text))
     if scope.observer is not None:
         scope.observer.approval_requested(own_request(request))

@@ -95,7 +95,7 @@ _MASKED_TOOLS = 6
 
 _SELF_DESCRIPTION = (
     "I am a small embedded model that can only fill in tool calls; "
-    "for a conversation use --model (for example openai:NAME)."
+    "for a conversation, choose a bigger one, such as openai:NAME."
 )
 NO_FIT = f"None of the tools fits that, so I called none. {_SELF_DESCRIPTION}"
 NO_TOOLS = f"There is no tool that I may call. {_SELF_DESCRIPTION}"

@@ -13,7 +13,6 @@ from textwrap import indent
 
 import msgspec
 
-from toolcrib.pick.words import spaced_name
 from toolcrib.values.content import as_texts
 from toolcrib.values.definition import stated
 from toolcrib.values.json import JsonObject, JsonValue
@@ -21,7 +20,6 @@ from toolcrib.values.message import Message, Offer
 
 _MOST_CHARACTERS = 4000
 _MOST_LINES = 60
-_MOST_SPOKEN_FIELDS = 3
 
 
 def tell(messages: Sequence[Message], offer: Offer | None = None) -> str:
@@ -66,23 +64,12 @@ def _result_text(message: Message) -> str:
     try:
         # Python's own JSON reader keeps every digit of an integer.
         value: JsonValue = json.loads(message.content)
-        text = _error_text(value) if message.is_error else _sentence(value) or _as_text(value)
+        text = _error_text(value) if message.is_error else _as_text(value)
     except (ValueError, RecursionError):
         text = message.content
     if message.is_error:
         return f"The call of {message.name or 'the tool'} did not succeed: {text}"
     return text
-
-
-def _sentence(value: JsonValue) -> str | None:
-    """Return a few short fields as a sentence, or None for anything else."""
-    if not isinstance(value, dict) or not 0 < len(value) <= _MOST_SPOKEN_FIELDS:
-        return None
-    if not all(_is_short(member) for member in value.values()):
-        return None
-    clauses = [f"the {spaced_name(name)} is {value_text(member)}" for name, member in value.items()]
-    text = " and ".join([", ".join(clauses[:-1]), clauses[-1]] if clauses[1:] else clauses)
-    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _error_text(value: JsonValue) -> str:
