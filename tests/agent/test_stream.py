@@ -112,6 +112,16 @@ async def test_whoever_is_cancelled_as_the_run_is_has_no_result() -> None:
         await reading
 
 
+async def test_whoever_begins_to_read_after_the_end_is_told() -> None:
+    stream = Agent(ScriptedClient(["Hello."]), []).stream("Hi.")
+    assert [event async for event in stream]
+    with pytest.raises(ToolcribError, match="have been read"):
+        [event async for event in stream]
+    with pytest.raises(ToolcribError, match=r"stream\.result"):
+        [text async for text in stream.text()]
+    assert (await stream.result()).text == "Hello."
+
+
 async def test_two_readers_share_the_events_and_both_come_to_an_end() -> None:
     stream = Agent(ScriptedClient(["hello there"])).stream("go")
 
@@ -120,7 +130,8 @@ async def test_two_readers_share_the_events_and_both_come_to_an_end() -> None:
 
     first, second = await asyncio.wait_for(asyncio.gather(read(), read()), 5)
     assert sum(isinstance(event, Done) for event in first + second) == 1
-    assert await read() == []
+    with pytest.raises(ToolcribError, match="have been read"):
+        await read()
 
 
 async def test_leaving_stops_a_run_whose_tool_does_not_stop() -> None:

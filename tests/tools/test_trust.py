@@ -782,7 +782,9 @@ async def test_why_an_imported_tool_asks(
     assert outcome.record.decision.reason == NOT_TRUSTED
     assert outcome.error.message.endswith(f"nobody is there to give it: {NOT_TRUSTED}.")
     asks = f"a call of tool '{read.name}' needs an approval, and nobody can be asked"
-    cure = "ToolRunner(tools, approver=…); or trust the imported tool, as `toolcrib tools check` shows"
+    cure = (
+        "ToolRunner(tools, approver=…); or trust the imported tool, as `toolcrib tools check` shows"
+    )
     assert caplog.messages == [f"{asks}: {cure}"]
     digest = catalog[read.name].imported.origin  # type: ignore[attr-defined]
     own_word = Catalog.from_definitions([OURS], handlers={"read_file": read_file},

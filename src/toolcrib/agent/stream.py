@@ -309,7 +309,8 @@ Drive: TypeAlias = Callable[[Listener], Coroutine[Any, Any, RunResult]]
 class RunStream:
     """Async iterable of events, ending with `Done`; async context manager; `await .result()`.
 
-    `is_read` says that somebody has begun to read the events, or will.
+    Each event goes to one reader. Reading anew after the last one raises ToolcribError. `is_read`
+    says that somebody has begun to read the events, or will.
     """
 
     def __init__(self, drive: Drive) -> None:
@@ -378,6 +379,11 @@ class RunStream:
         await self.result()
 
     def __aiter__(self) -> RunStream:
+        if self._is_over:
+            raise ToolcribError(
+                "all events of this run have been read, and nothing keeps them: `await "
+                "stream.result()` returns how it ended"
+            )
         return self
 
     async def __anext__(self) -> Event:
