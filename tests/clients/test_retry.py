@@ -220,6 +220,8 @@ DATE = email.utils.formatdate(NOW + 30, usegmt=True)
         ({"retry-after": ""}, None),
         ({"retry-after": "soon"}, None),
         ({"retry-after": "nan"}, None),
+        ({"retry-after": "5, 10"}, 10),  # two lines of one header
+        ({"retry-after": "20, x"}, None),
         ({"retry-after": "inf"}, None),
         ({"retry-after": "1e400"}, None),
         ({"retry-after": "1_000"}, None),

@@ -259,9 +259,10 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     (5.6.7).
     """
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        seconds = _number(headers.get(name, ""))
-        if seconds is not None:
-            return seconds * unit
+        waits = [_number(value) for value in headers.get(name, "").split(",")]  # one a line
+        seconds = [wait for wait in waits if wait is not None]
+        if len(seconds) == len(waits):
+            return max(seconds) * unit
     from email.utils import parsedate_to_datetime  # takes 5 ms, which `import toolcrib` saves
 
     try:
