@@ -78,6 +78,13 @@ def runs(capsys: pytest.CaptureFixture[str]) -> Commands:
     return Commands(capsys)
 
 
+def is_running(pid: str) -> bool:
+    try:
+        return Path("/proc", pid, "cmdline").read_bytes() != b""  # a zombie has none
+    except OSError:
+        return False
+
+
 @contextmanager
 def working(*options: str) -> Iterator[Talking]:
     command = ("-m", "toolcrib", "runs", "worker", "--agents", "shop.py", *options)
@@ -152,6 +159,19 @@ def test_several_workers_end_with_the_one_that_started_them(runs: Commands) -> N
         runs.until("tea", "waiting")
         os.kill(worker.process.pid or 0, signal.SIGTERM)
         assert worker.wait() == 0
+
+
+@pytest.mark.exhaustive
+def test_several_workers_end_where_the_one_that_started_them_was_killed(runs: Commands) -> None:
+    runs("start", "desk", "Go.", "--agents", "shop.py", "--run", "tea")
+    with working("--workers", "2") as worker:
+        runs.until("tea", "waiting")
+        pid = worker.process.pid or 0
+        started = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        assert len(started) == 2
+        os.kill(pid, signal.SIGKILL)
+        while any(map(is_running, started)):
+            time.sleep(0.05)
 
 
 def test_runs_are_cancelled_and_resumed_by_commands(runs: Commands) -> None:

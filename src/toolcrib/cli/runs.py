@@ -6,10 +6,12 @@ Only `start`, `fork` and `worker` need the agents. The other commands need neith
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, get_args
@@ -164,6 +166,7 @@ def _print_run_id(run_id: str, *, as_json: bool) -> None:
         typer.echo(printable(run_id))
 
 
+_LOOK_FOR_PARENT = 1.0  # seconds
 _COLUMNS = dict.fromkeys(("run", "status", "agent", "caller", "since"), False) | {"why": True}
 
 
@@ -357,6 +360,7 @@ def worker(
             "--grace", metavar="SECONDS", min=0, help="How long running calls may take to end."
         ),
     ] = 30.0,
+    parent: Annotated[int, typer.Option("--parent", hidden=True)] = 0,
 ) -> int:
     """Work on the runs of a database until Ctrl-C or SIGTERM.
 
@@ -366,19 +370,26 @@ def worker(
     check_url(store)
     if workers > 1:
         options = ("--agents", agents, "--store", store, "--slots", str(slots))
-        return _run_workers(workers, (*options, "--grace", str(grace)))
+        ends = ("--grace", str(grace), "--parent", str(os.getpid()))
+        return _run_workers(workers, (*options, *ends))
     durable = import_module("toolcrib.durable").DurableAgents(store, _agents(agents), slots=slots)
-    asyncio.run(_work_until_signal(durable, grace))
+    asyncio.run(_work_until_signal(durable, grace, parent))
     return 0
 
 
-async def _work_until_signal(durable: DurableAgents, grace: float) -> None:
-    """Work until a signal comes and the calls under way have ended or were interrupted."""
+async def _work_until_signal(durable: DurableAgents, grace: float, parent: int) -> None:
+    """Work until a signal comes and the calls under way have ended or were interrupted.
+
+    The end of the process that started several workers, `parent`, is such a signal: nobody could
+    end them any more. It is 0 for a worker that was started by itself.
+    """
     stopped = asyncio.Event()
     await durable.__aenter__()
     with ended_by_signals(lambda _number: stopped.set()):
         err.print("Worker started. Ctrl-C ends it.")
-        await stopped.wait()
+        while not stopped.is_set() and parent in (0, os.getppid()):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stopped.wait(), _LOOK_FOR_PARENT if parent else None)
         await stop_work(durable, grace)
         leave()
 
