@@ -47,6 +47,13 @@ def one_by_one(text: str) -> str:
     return shown(text, list(range(len(text))))
 
 
+def test_the_halves_of_a_surrogate_pair_show_together() -> None:
+    public = PublicText(DECLARED)
+    pieces = ['{"a":"x\ud83d', '\ude00","\ud83d', '\ude00":"\ud83d', '"}']
+    outputs = [public.feed(piece) for piece in pieces]
+    assert outputs == ['{"a":"x', '😀"', ',"😀":"', ""]  # half a pair alone is malformed
+
+
 WHOLE: list[tuple[str, str]] = [
     ("{}", "{}"),
     (' { "a" : 1 , "b" : [ ] } ', '{"a" : 1,"b" : [ ]}'),

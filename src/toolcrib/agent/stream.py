@@ -53,6 +53,7 @@ from toolcrib.values.run import (
     ToolCallStarted,
 )
 from toolcrib.values.typed import check_type, got_type
+from toolcrib.wire.json_text import paired
 
 # The public part of streaming arguments: declared members of the top-level object, nothing else.
 #
@@ -120,7 +121,7 @@ class PublicText:
         self._declared = declared
         self._state = _BEGIN
         self._closers: list[str] = []
-        self._held = ""  # the beginning of an escape, a number or a word; or malformed text
+        self._held = ""  # the beginning of an escape, a number, a word or a pair; or malformed
         self._name: list[str] = []
         self._shows = False
         self._comma = ""
@@ -134,6 +135,8 @@ class PublicText:
     def feed(self, piece: str) -> str:
         """Return the public part of the next piece, and of what was held back until it came."""
         text = self._held + piece
+        half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""  # a server cut here
+        text = paired(text.removesuffix(half))
         shown: list[str] = []
         at, length = 0, len(text)
         while at < length:
@@ -150,7 +153,7 @@ class PublicText:
                 continue
             if self._shows:
                 shown.append(matched)
-        self._held = text[at:]
+        self._held = text[at:] + half
         if length - at > _LONGEST:
             self._state, self._shows, self._held = _OVER, False, ""
         return "".join(shown)
