@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+import jiter
 import msgspec
 import orjson
 
@@ -25,7 +26,7 @@ from toolcrib.wire.base import MAX_BYTES, MAX_STREAM_BYTES, Decoder, MakeDecoder
 from toolcrib.wire.calls import Ending
 from toolcrib.wire.failure import reported_error, safe_text
 from toolcrib.wire.framing import Event, EventStream
-from toolcrib.wire.json_text import is_ambiguous, mended, parsed
+from toolcrib.wire.json_text import has_repeated_keys, mended, parsed
 
 MAX_KEPT = 256 * 1024
 """The limit on what `Reply.events` keeps of a stream, in bytes."""
@@ -181,11 +182,9 @@ class WholeDecoder(msgspec.Struct, eq=False):
         builder.ending.payload = PayloadRef(hashlib.sha256(body).hexdigest(), len(body))
         if body.startswith(b"["):
             return self._list(body)
-        payload = _parsed(body)
+        payload = _parsed(body, builder.ending)
         if payload.get("error"):
             raise reported_error(payload["error"])
-        if is_ambiguous(payload, body):
-            builder.ending.take_ambiguity()
         builder.body(payload, body)
         return builder.finish(ended=True, raw=payload)
 
@@ -193,11 +192,9 @@ class WholeDecoder(msgspec.Struct, eq=False):
         """Decode the events of a stream as one JSON array, which Gemini sends without `alt=sse`."""
         chunks = []
         for data in _items(body):
-            chunk = _parsed(data)
+            chunk = _parsed(data, self.builder.ending)
             if chunk.get("error"):
                 raise reported_error(chunk["error"])
-            if is_ambiguous(chunk, data):
-                self.builder.ending.take_ambiguity()
             self.builder.event(chunk, data, b"", [])
             chunks.append(chunk)
         if not self.builder.is_recognized:
@@ -337,7 +334,7 @@ class StreamDecoder:
                 self._ended = True
                 return
         try:
-            chunk = _parsed(data)
+            chunk = _parsed(data, self._builder.ending)
         except WireError:
             if b"\n" not in data:
                 raise
@@ -350,8 +347,6 @@ class StreamDecoder:
             }
         if chunk.get("error") or event.name == b"error":
             raise reported_error(chunk.get("error") or chunk)
-        if is_ambiguous(chunk, data):
-            self._builder.ending.take_ambiguity()
         self._builder.event(chunk, data, event.name, parts)
         self._ended = self._ended or self._builder.is_over
 
@@ -395,8 +390,12 @@ class EitherDecoder:
         return StreamDecoder(self._builder, self._frames())
 
 
-def _parsed(data: bytes) -> dict[str, Any]:
-    """Parse one JSON object; a list of one (Gemini's errors) counts as its item."""
+def _parsed(data: bytes, ending: Ending) -> dict[str, Any]:
+    """Parse one JSON object; a list of one (Gemini's errors) counts as its item.
+
+    `ending` notes a key that is there twice. If the text of the value is the same, nothing was
+    lost, and the slower parser is not needed.
+    """
     try:
         payload = orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -406,6 +405,12 @@ def _parsed(data: bytes) -> dict[str, Any]:
         payload = (parsed(data) or payload)[0]
     if not isinstance(payload, dict):
         raise _no_object(data)
+    try:
+        if orjson.dumps(payload) != data:
+            jiter.from_json(data, catch_duplicate_keys=True)
+    except (ValueError, TypeError):  # also for what is nested too deeply to be written
+        if has_repeated_keys(parsed(data)):
+            ending.take_ambiguity()
     return payload
 
 

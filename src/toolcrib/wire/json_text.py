@@ -9,11 +9,9 @@ import json
 import re
 import sys
 from collections.abc import Hashable
-from contextlib import suppress
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-import jiter
 import msgspec
 import orjson
 
@@ -204,23 +202,8 @@ _JUDGED_LATER = frozenset(("arguments", "args", "input"))
 """Where a call has its arguments, as an object. Hydration refuses a key that is there twice."""
 
 
-def is_ambiguous(payload: Any, data: bytes) -> bool:
-    """Return whether an object in an event or a body has a key twice, outside of arguments.
-
-    `payload` is the parsed form of `data`. If its text is the same, nothing was lost, and the
-    slower parser is not needed.
-    """
-    with suppress(orjson.JSONEncodeError):
-        if orjson.dumps(payload) == data:
-            return False
-    try:
-        jiter.from_json(data, catch_duplicate_keys=True)
-    except ValueError:
-        return _has_repeated_keys(parsed(data))
-    return False
-
-
-def _has_repeated_keys(value: Any) -> bool:
+def has_repeated_keys(value: Any) -> bool:
+    """Return whether a `parsed` value has an object with a key twice, outside of arguments."""
     values = [value]
     while values:
         value = values.pop()

@@ -6,6 +6,7 @@ import json
 from collections.abc import Hashable, Iterable
 from typing import Any, Literal
 
+import jiter
 import msgspec
 import orjson
 from msgspec.structs import replace
@@ -31,7 +32,7 @@ from toolcrib.wire.calls import (
 )
 from toolcrib.wire.decoding import Parts, cached_tokens, show_reasoning, show_text, token_count
 from toolcrib.wire.failure import reported_error
-from toolcrib.wire.json_text import RawJson, is_ambiguous, json_key, mended, same_json
+from toolcrib.wire.json_text import RawJson, json_key, mended, same_json
 
 # Errors and usage, which a chunk or a body has next to its choices.
 #
@@ -159,9 +160,12 @@ _decode_chunk = msgspec.json.Decoder(Chunk).decode
 
 
 def fast_choice(data: bytes) -> ChunkChoice:
-    """Decode the choice in a chunk. Raises ValueError or RecursionError for an unusual chunk."""
-    if is_ambiguous(orjson.loads(data), data):
-        raise ValueError("a key is there twice, of which the decoder keeps the last")
+    """Decode the choice in a chunk.
+
+    Raises ValueError, TypeError or RecursionError for an unusual chunk.
+    """
+    if orjson.dumps(orjson.loads(data)) != data:
+        jiter.from_json(data, catch_duplicate_keys=True)  # the decoder would keep the last
     return _decode_chunk(data).choices[0]
 
 
@@ -335,7 +339,7 @@ class ChatReply:
             return False
         try:
             choice = fast_choice(data)
-        except (ValueError, RecursionError):
+        except (ValueError, TypeError, RecursionError):
             self._patience -= 1
             return False
         if choice.index != self._choice:
