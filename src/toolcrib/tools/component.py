@@ -27,7 +27,15 @@ from toolcrib.schema.derive.defaults import STEADY
 from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.schema.derive.plain import MISSING
 from toolcrib.schema.derive.reading import TypedReader, reading_at_once
-from toolcrib.schema.derive.roundtrip import A_VALIDATOR, At, Differs, Findings, FoundDefault, steps
+from toolcrib.schema.derive.roundtrip import (
+    A_VALIDATOR,
+    OWN_STEP,
+    At,
+    Differs,
+    Findings,
+    FoundDefault,
+    steps,
+)
 from toolcrib.schema.references import pointer_of
 from toolcrib.schema.validator import kind_of
 from toolcrib.tools.build import compile_schema
@@ -93,6 +101,8 @@ def _differs_from_sent(fault: ErrorDetails, sent: JsonValue) -> bool:
     node: Any = sent
     is_present = False
     for step in location:
+        if isinstance(step, str) and step.startswith(OWN_STEP):
+            continue
         is_present = _has_step(node, step)
         if not (is_present or isinstance(node, dict | list)):
             return False  # it is inside what code made of a string, which may be anything

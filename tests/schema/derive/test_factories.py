@@ -280,5 +280,5 @@ def test_a_call_that_is_built_again_is_the_call_that_it_was(part: int) -> None:
         assert form(runs_again) == told, seed
         assert sets_of(runs_again) == sets_of(runs), seed
         counts["same"] += bool(pinned)
-    assert counts["same"] > counts["rejected"] > 0, counts
+    assert counts["same"] > counts["rejected"], counts
     assert counts["lost"] > 0

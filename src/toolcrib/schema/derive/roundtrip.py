@@ -69,6 +69,8 @@ IPS = tuple(
     for version in (4, 6)
     for kind in ("Address", "Network", "Interface")
 )
+OWN_STEP = "toolcrib: "
+"""How a step begins that our core schemas, and not what was sent, add to the place of an error."""
 _TEXT_CHANGES = ("strip_whitespace", "to_lower", "to_upper")
 
 

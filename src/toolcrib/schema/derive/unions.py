@@ -43,8 +43,9 @@ from toolcrib.schema.derive.cores import (
 from toolcrib.schema.derive.defaults import named_in
 from toolcrib.schema.derive.factories import replayable
 from toolcrib.schema.derive.generator import SchemaGenerator
+from toolcrib.schema.derive.json_mode import has_code_before, in_json_mode
 from toolcrib.schema.derive.reading import TypedReader
-from toolcrib.schema.derive.roundtrip import TooMuchWorkError, changes_text
+from toolcrib.schema.derive.roundtrip import OWN_STEP, TooMuchWorkError, changes_text
 from toolcrib.schema.references import nodes_of
 from toolcrib.schema.validator import Validator, compile_validator
 
@@ -58,8 +59,8 @@ _LOOK_UP_COST = 2  # a value is written as JSON to look it up among the known on
 _TEXT = 50  # bytes that are written as fast as a node
 _EMPTY = (list, dict, set)  # factories without side effects
 _CHEAP_CONSTANTS = 40  # constants that are compared with a value as fast as a branch is tried
-_ALL = "toolcrib: all branches"
-_ACCEPTING = "toolcrib: the branches whose schema accepts the value"
+_ALL = f"{OWN_STEP}all branches"
+_ACCEPTING = f"{OWN_STEP}the branches whose schema accepts the value"
 _TYPES: Mapping[type, tuple[str, ...]] = {
     str: ("string",),
     bool: ("boolean",),
@@ -96,7 +97,8 @@ def bounded(adapter: Adapter) -> Adapter:
     """Return the adapter that calls use, which counts its work.
 
     Regular expressions are counted before they are compiled. Unions choose their branches by the
-    schemas, unless they are plain JSON. Default factories ask the `FactoryValues` of the call.
+    schemas, unless they are plain JSON. What an author's validator passes on is read as JSON.
+    Default factories ask the `FactoryValues` of the call.
     """
     core = counting_patterns(adapter.core_schema)
     nodes = list(core_schemas(core))
@@ -107,8 +109,8 @@ def bounded(adapter: Adapter) -> Adapter:
             below = list(reachable(choices_of(union), definitions))
             if not all(map(_is_exact, below)):
                 choosing[id(union)] = any(node["type"] in _UNIONS for node in below)
-    is_unchanged = core is adapter.core_schema
-    if is_unchanged and not choosing and not any("default_factory" in node for node in nodes):
+    is_unchanged = core is adapter.core_schema and not choosing and not has_code_before(core)
+    if is_unchanged and not any("default_factory" in node for node in nodes):
         return adapter
     return FlatAdapter(core, _ChoosingValidator(core, choosing))
 
@@ -157,7 +159,7 @@ class _ChoosingValidator(BoundedValidator):
         core = self._core
         if any(id(node) in self._choosing for node in core_schemas(core)):
             core = _ChoosingCore(core, self._choosing, self._config).core
-        return replayable(core, _codec_of)
+        return replayable(in_json_mode(core), _codec_of)
 
 
 def _codec_of(core: Any) -> TypedReader:
@@ -230,7 +232,7 @@ class _ChoosingCore:
     def _compile(self, union: int, core: Any) -> SchemaValidator:
         """Return a validator of a part of a union, with all definitions and the same config."""
         whole_core = core_schema.definitions_schema(core, list(self._definitions.values()))
-        return SchemaValidator(whole_core, self._configs[union], _use_prebuilt=False)
+        return SchemaValidator(in_json_mode(whole_core), self._configs[union], _use_prebuilt=False)
 
 
 def _union_configs(core: Any, config: Any) -> Iterator[tuple[int, Any]]:
