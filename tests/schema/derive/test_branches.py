@@ -8,10 +8,10 @@ from datetime import datetime
 from decimal import Decimal
 from itertools import permutations
 from pathlib import Path
-from typing import Any, Union
+from typing import Annotated, Any, NamedTuple, Union
 from uuid import UUID
 
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator
 from rows import each_row
 from samples import sampled
 from schema.derive.every_hint import HINTS, VALUES, Options, accepts, read
@@ -37,8 +37,14 @@ class Once:
         self.got = when
 
 
+class Words(NamedTuple):
+    one: str
+    more: list[str]
+
+
 class Stripped(BaseModel, str_strip_whitespace=True):
     text: str | Options | dict[str, int]
+    words: Annotated[Words, BeforeValidator(lambda value: value)]
 
 
 def test_a_text_of_digits_is_no_moment_and_no_id_wherever_it_stands() -> None:
@@ -77,9 +83,10 @@ def test_a_union_in_a_class_is_read_as_its_class_is_configured() -> None:
     @tool(visible=ALL)
     def keep(x: Stripped) -> str:
         """Keep it."""
-        return repr(x.text)
+        return repr((x.text, *x.words))
 
-    assert run(keep, {"x": {"text": " a "}}).value == "'a'"
+    sent = {"text": " a ", "words": [" b", ["c "]]}
+    assert run(keep, {"x": sent}).value == repr(("a", "b", ["c"]))
 
 
 def run(tool: Any, arguments: Any) -> Completed:

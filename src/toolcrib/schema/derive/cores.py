@@ -173,6 +173,32 @@ def rewritten(node: Any, change: Callable[[Any, Any], Any]) -> Any:
     return change(result, node) if is_schema else result
 
 
+def with_classes_apart(
+    core: Any, change: Callable[[Any, Any], Any]
+) -> tuple[Any, dict[str, dict[str, Any]]]:
+    """Return a core schema that is changed as by `rewritten`, and its definitions, by their refs.
+
+    Each class is a definition, so that the changed core schema may have a part in several places.
+    Other parts stay where they are, because they depend on the config of the class around them.
+    """
+    definitions: dict[str, dict[str, Any]] = {}
+    shared = {id(node) for node in definitions_of(core)}
+
+    def change_and_move(result: Any, original: Any) -> Any:
+        if original["type"] == "definitions":
+            return result["schema"]
+        changed = change(result, original)
+        ref = changed.get("ref")
+        if ref is None:
+            return changed
+        if id(original) not in shared and original["type"] not in ("model", "dataclass"):
+            return {key: part for key, part in changed.items() if key != "ref"}
+        definitions[ref] = changed
+        return core_schema.definition_reference_schema(ref)
+
+    return rewritten(core, change_and_move), definitions
+
+
 def reachable(cores: Iterable[Any], shared: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the core schemas in `cores`, and in the definitions of `shared` that they refer to."""
     pending, seen = list(cores), set[str]()

@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic_core import core_schema
 
-from toolcrib.schema.derive.cores import core_schemas, is_pydantics, rewritten
+from toolcrib.schema.derive.cores import core_schemas, is_pydantics, with_classes_apart
 from toolcrib.schema.derive.roundtrip import OWN_STEP
 from toolcrib.schema.references import nodes_of
 from toolcrib.values.json import json_bytes
@@ -34,26 +34,15 @@ def has_code_before(core: Any) -> bool:
 
 
 def in_json_mode(core: Any) -> Any:
-    """Return a core schema that reads as JSON what an author's code before a hint passes on.
-
-    What has a name becomes a definition, because such a part of a hint then stands there twice.
-    """
-    definitions: dict[str, Any] = {}
-
-    def change(changed: Any, original: Any) -> Any:
-        if original["type"] == "definitions":
-            return changed["schema"]
-        if _runs_before(original):
-            changed = _passing_on_json(changed)
-        if "ref" not in changed:
-            return changed
-        definitions[changed["ref"]] = changed
-        return core_schema.definition_reference_schema(changed["ref"])
-
+    """Return a core schema that reads as JSON what an author's code before a hint passes on."""
     if not has_code_before(core):
         return core
-    changed = rewritten(core, change)
+    changed, definitions = with_classes_apart(core, _changed)
     return core_schema.definitions_schema(changed, list(definitions.values()))
+
+
+def _changed(core: Any, _original: Any) -> Any:
+    return _passing_on_json(core) if _runs_before(core) else core
 
 
 def _runs_before(core: Any) -> bool:

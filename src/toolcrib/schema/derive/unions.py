@@ -38,7 +38,7 @@ from toolcrib.schema.derive.cores import (
     is_core,
     parts_of,
     reachable,
-    rewritten,
+    with_classes_apart,
 )
 from toolcrib.schema.derive.defaults import named_in
 from toolcrib.schema.derive.factories import replayable
@@ -168,11 +168,7 @@ def _codec_of(core: Any) -> TypedReader:
 
 
 class _ChoosingCore:
-    """A core schema whose unions choose their branch.
-
-    Each branch stands in several places of it, so what has a name is a definition. The rest stays
-    where it is, because it depends on the config of the class around it.
-    """
+    """A core schema whose unions choose their branch. Each branch is in several places of it."""
 
     def __init__(self, core: Any, choosing: Mapping[int, bool], config: Any) -> None:
         self._choosing = choosing
@@ -183,25 +179,17 @@ class _ChoosingCore:
         self._generator = SchemaGenerator("validation")
         with suppress(PydanticInvalidForJsonSchema):  # an author's own schema describes the hint
             self._generator.derive([("", core)])
-        self._definitions: dict[str, Any] = {}
-        changed = rewritten(core, self._change)
+        changed, self._definitions = with_classes_apart(core, self._with_chooser)
         self.core = core_schema.definitions_schema(changed, list(self._definitions.values()))
-
-    def _change(self, changed: Any, core: Any) -> Any:
-        if core["type"] == "definitions":
-            return changed["schema"]
-        if id(core) in self._choosing:
-            changed = self._with_chooser(changed, core)
-        if "ref" not in changed:
-            return changed
-        self._definitions[changed["ref"]] = changed
-        return core_schema.definition_reference_schema(changed["ref"])
 
     def _with_chooser(self, changed: Any, union: Any) -> Any:
         """Let a union choose a branch by the schemas; if they do not decide, try several.
 
         Its branches have labels. Without them, a validator's name would contain all names below it.
         """
+        multiplies = self._choosing.get(id(union))
+        if multiplies is None:
+            return changed
         try:
             schemas = [self._generator.generate_inner(core) for core in choices_of(union)]
         except PydanticInvalidForJsonSchema:  # it reads Python's objects, such as a `SecretStr`
@@ -222,7 +210,7 @@ class _ChoosingCore:
             tried[_ACCEPTING] = {**plain_union, "choices": accepting}
         choices_by_label: dict[Any, Any] = {str(n): core for n, (core, _) in enumerate(choices)}
         trial = None
-        if self._choosing[id(union)] and self._is_tried:
+        if multiplies and self._is_tried:
             trial = _Trial(tried, partial(self._compile, id(union)))
         else:
             choices_by_label |= tried
