@@ -495,3 +495,32 @@ async def test_agents_that_work_are_not_opened_twice(tmp_path: Path) -> None:
             await client.__aenter__()
         await client.start("till", "Pay.", run_id="till_7")
         assert (await client.result("till_7")).status == "completed"
+
+
+async def test_agents_that_are_opened_twice_at_once_work_once(tmp_path: Path) -> None:
+    worker = DurableAgents(f"sqlite:///{tmp_path / 'runs.db'}", {"till": till(tmp_path)})
+    first, second = await asyncio.gather(
+        worker.__aenter__(), worker.__aenter__(), return_exceptions=True
+    )
+    assert first is worker
+    assert "already working" in str(second)
+    async with asyncio.timeout(20):
+        await worker.start("till", "Pay.", run_id="till_7")
+        assert (await worker.result("till_7")).status == "completed"
+    await worker.aclose()
+
+
+@pytest.mark.parametrize("stop", ["stop", "aclose"])
+async def test_agents_that_are_stopped_as_they_open_hold_no_run(tmp_path: Path, stop: str) -> None:
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    worker = DurableAgents(url, {"till": till(tmp_path)})
+    opening = asyncio.create_task(worker.__aenter__())
+    await asyncio.sleep(0)
+    await getattr(worker, stop)()
+    with pytest.raises(ToolcribError, match="stopped before they began to work"):
+        await opening
+    async with asyncio.timeout(20), paying(url, tmp_path) as other:
+        await other.start("till", "Pay.", run_id="till_7")
+        assert (await other.result("till_7")).status == "completed"
+    async with asyncio.timeout(20), worker:  # and may be opened again
+        assert (await worker.result("till_7")).status == "completed"

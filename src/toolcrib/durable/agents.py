@@ -123,7 +123,8 @@ class DurableAgents(Closing):
 
     Raises ToolcribError for an agent without a key, and MissingExtraError without DBOS.
     `async with` raises BindingError, without `deps`, for an agent with capabilities that each run
-    has to be given, and for one that hands over to such an agent.
+    has to be given, and for one that hands over to such an agent; ToolcribError if
+    these are working already, or are stopped meanwhile.
     """
 
     @names_parameters
@@ -147,7 +148,7 @@ class DurableAgents(Closing):
                 )
         if slots < 1 or not lease > 0:
             raise ToolcribError("slots= must be at least 1, and lease= a number of seconds above 0")
-        self._worker = ""  # a new one each time it is opened
+        self._worker = ""  # from `async with` until it has stopped; a new one each time
         self._store = RunStore(url)
         self._engine = Engine(url, slots, agents)
         self._slots = slots
@@ -465,21 +466,27 @@ class DurableAgents(Closing):
             for each in agent.team.members.values():
                 who = f"agent '{name if each.name == agent.name else each.name}'"
                 check_given(each.missing, "give deps=", who)
-        if self._serving is not None:
+        if self._worker:
             raise ToolcribError(
                 "these durable agents are already working: use `async with` once at a time"
             )
         self._steps.stops = False
-        self._worker = f"worker_{os.urandom(8).hex()}"
+        self._worker = worker = f"worker_{os.urandom(8).hex()}"
         try:
             await self._store.open()
-            await self._store.beat(self._worker, this_process())
-            work = partial(self._work, self._worker, asyncio.Semaphore(self._slots))
-            await self._engine.open(work, self._worker)
+            await self._store.beat(worker, this_process())
+            work = partial(self._work, worker, asyncio.Semaphore(self._slots))
+            await self._engine.open(work, worker)
         except BaseException:
-            await finish(self._close())
+            try:
+                await finish(self._close())
+            finally:
+                self._worker = ""
             raise
         self._serving = asyncio.create_task(self._serve())
+        if self._steps.stops:  # else it would take runs, and hold them
+            await self.aclose()
+            raise ToolcribError("these durable agents were stopped before they began to work")
         return self
 
     async def stop(self, grace: float = GRACE) -> bool:
@@ -504,14 +511,17 @@ class DurableAgents(Closing):
         return all_ended
 
     async def _retire(self, serving: asyncio.Task[None]) -> None:
+        worker = self._worker
         serving.cancel()
         await asyncio.wait([serving])
         self._serving = None
-        await self._engine.aclose()
         try:
-            await self._store.retire(self._worker)
+            await self._engine.aclose()
+            await self._store.retire(worker)
         except UnreachableError as error:  # others notice when its lease has expired
             _log.warning(UNAVAILABLE, error)
+        finally:
+            self._worker = ""
 
     @property
     def _active(self) -> int:
