@@ -352,22 +352,27 @@ async def test_the_end_of_an_attempt_that_did_not_begin_hides_no_call_that_did(
 # What fails is told.
 
 
+class PanicError(BaseException):
+    """What a Rust library raises: it is no Exception."""
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, PanicError])
 async def test_what_of_the_author_fails_is_logged_whole(
-    file: str, caplog: pytest.LogCaptureFixture
+    file: str, caplog: pytest.LogCaptureFixture, kind: type[BaseException]
 ) -> None:
     def fail(_at: int) -> None:
-        raise RuntimeError("no such model: my-deployment-7")
+        raise kind("no such model: my-deployment-7")
 
     broken = Agent(Model("Hi.", before=fail), state_key=KEY)
     async with DurableAgents(file, {"a": broken}) as worker:
         run_id = await worker.start("a", PROMPT)
-        with pytest.raises(ToolcribError, match=f"run {run_id} failed: RuntimeError$"):
-            await worker.result(run_id)
-        assert (await worker.show(run_id)).reason == "RuntimeError"
+        with pytest.raises(ToolcribError, match=f"run {run_id} failed: {kind.__name__}$"):
+            await asyncio.wait_for(worker.result(run_id), 20)
+        assert (await worker.show(run_id)).reason == kind.__name__
     (record,) = [each for each in caplog.records if each.name == "toolcrib.durable"]
     assert record.levelno == logging.ERROR
     assert run_id in record.getMessage()
-    assert "RuntimeError: no such model: my-deployment-7" in caplog.text
+    assert f"{kind.__name__}: no such model: my-deployment-7" in caplog.text
 
 
 async def test_the_id_of_a_run_is_that_of_one_run(file: str, tmp_path: Path) -> None:

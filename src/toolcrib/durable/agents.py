@@ -46,6 +46,7 @@ from toolcrib.durable.engine import (
     StoredStep,
     block_forever,
     finish,
+    is_stop_of_worker,
     run_with_retries,
 )
 from toolcrib.durable.store import (
@@ -646,7 +647,9 @@ class DurableAgents(Closing):
             drive = agent.team.resumed_drive(state, run.given, deps)
             result = await drive(Listener(on_event, streaming=False))
             segment.check_end(result.status)
-        except Exception as error:  # noqa: BLE001  whatever ends a run is stored
+        except BaseException as error:  # whatever ends a run is stored
+            if is_stop_of_worker(error):
+                raise
             if self._steps.stopping and not segment.cut:
                 await block_forever()
             _log.error("run %s of agent '%s' failed", run.id, run.agent, exc_info=error)

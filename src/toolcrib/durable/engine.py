@@ -40,6 +40,7 @@ from toolcrib.closing import Closing
 from toolcrib.errors import MissingExtraError, SourceError, ToolcribError
 from toolcrib.failures import SafeLogger
 from toolcrib.runner.execute import until_done
+from toolcrib.runner.stopped import STOPS
 from toolcrib.storage import UnreachableError
 from toolcrib.storage.database import LOCK_TIMEOUT, PRAGMAS, close_late
 from toolcrib.storage.errors import failed_by, sqlalchemy, unreachable
@@ -91,6 +92,15 @@ def dbos() -> Any:
         return import_module("dbos")
     except ImportError:
         raise MissingExtraError("durable", "a durable run") from None
+
+
+def is_stop_of_worker(raised: BaseException) -> bool:
+    """Return whether `raised` ends the worker, or what it does of a run, but not the run.
+
+    Everything else is a failure of the run, even if it is not an Exception: a Rust library that
+    panics raises a BaseException.
+    """
+    return isinstance(raised, (*STOPS, SystemExit, dbos().error.DBOSBaseException))
 
 
 class StepJson(str):
