@@ -523,6 +523,24 @@ async def test_what_cannot_be_meant_is_named(file: str, tmp_path: Path) -> None:
             await worker.result("run_none")
 
 
+@pytest.mark.parametrize(
+    ("option", "wrong"),
+    [("slots", "3"), ("slots", 2.5), ("lease", None), ("deps", {"Till": object()})],
+)
+def test_an_option_of_a_wrong_type_is_named(file: str, option: str, wrong: Any) -> None:
+    with pytest.raises(TypeError, match=f"^{option} must be a"):
+        DurableAgents(file, {}, **{option: wrong})
+
+
+async def test_a_word_that_is_no_truth_value_resolves_no_call(file: str) -> None:
+    durable = DurableAgents(file, {})
+    with pytest.raises(TypeError, match=r"DurableAgents\.resolve: happened must be a bool"):
+        await durable.resolve("run_1", "call_1", happened="no", by="eve")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"DurableAgents\.cancel: run_id must be a str"):
+        await durable.cancel(7)  # type: ignore[arg-type]
+    await durable.aclose()
+
+
 async def test_an_id_that_no_database_can_hold_is_that_of_nothing(
     postgres: Callable[[], str], tmp_path: Path
 ) -> None:

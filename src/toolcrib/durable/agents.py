@@ -92,7 +92,13 @@ from toolcrib.values.run import (
     check_signature,
 )
 from toolcrib.values.step import ReplyStep
-from toolcrib.values.typed import check_type, explains_wrong_types, names_parameters
+from toolcrib.values.typed import (
+    check_type,
+    explains_wrong_types,
+    got_type,
+    names_parameters,
+    names_wrong_types,
+)
 
 T = TypeVar("T")
 _LOOK_SECONDS = 0.2  # seconds between two looks at the store
@@ -147,6 +153,10 @@ class DurableAgents(Closing):
                 raise ToolcribError(
                     f"agent '{name}' needs a state_key, because its saved runs are signed"
                 )
+        check_type("slots", slots, int, "a whole number from 1")
+        check_type("lease", lease, (int, float), "a number of seconds above 0")
+        if deps is not None and not callable(deps):
+            raise TypeError(f"deps must be a function of a StoredRun; {got_type(deps)}")
         if slots < 1 or not lease > 0:
             raise ToolcribError("slots= must be at least 1, and lease= a number of seconds above 0")
         self._worker = ""  # from `async with` until it has stopped; a new one each time
@@ -200,6 +210,7 @@ class DurableAgents(Closing):
             _check_same(existing, stored, agent, state)
         return state.run_id
 
+    @explains_wrong_types
     async def fork(
         self,
         run_id: str,
@@ -265,6 +276,7 @@ class DurableAgents(Closing):
             raise ToolcribError(f"fork_id= {point.fork_id!r} is the id of another run: {reason}")
         return True
 
+    @names_wrong_types
     async def result(self, run_id: str) -> RunResult:
         """Return how a run ended, or that it waits, as soon as it does.
 
@@ -281,6 +293,7 @@ class DurableAgents(Closing):
             raise ToolcribError(f"run {run_id} failed: {run.reason or _NO_REASON}")
         return await self._result(run)
 
+    @names_wrong_types
     async def events(self, run_id: str) -> AsyncIterator[Event]:
         """Yield what happened in a run, then what happens, each event once, until it ends or waits.
 
@@ -350,6 +363,7 @@ class DurableAgents(Closing):
                 check_signature(each.signature, signature, f"question {each.request.id}")
         return [each.request for each in questions]
 
+    @explains_wrong_types
     async def answer(self, request_id: str, answer: Answer) -> str:
         """Answer a question for good, so that its run continues. Return the id of the run.
 
@@ -370,6 +384,7 @@ class DurableAgents(Closing):
         runs = await self._store.runs(STATUSES if status is None else (status,))
         return [self._checked(run) for run in runs]
 
+    @names_wrong_types
     async def show(self, run_id: str) -> StoredRun:
         """Return a run.
 
@@ -378,6 +393,7 @@ class DurableAgents(Closing):
         """
         return self._checked(await self._store.run(run_id))
 
+    @names_wrong_types
     async def cancel(self, run_id: str) -> None:
         """Cancel a run, wherever it is: no further step begins, and a call in progress is cut off.
 
@@ -387,6 +403,7 @@ class DurableAgents(Closing):
             run = await self._store.run(run_id)
             raise ToolcribError(f"run {run_id} is over: it is {run.status}")
 
+    @names_wrong_types
     async def resume(self, run_id: str) -> None:
         """Let a run continue that failed, waits, was cancelled or reached a limit.
 
@@ -405,6 +422,7 @@ class DurableAgents(Closing):
         if run.status not in _RESUMABLE or not await self._store.requeue(run):
             raise ToolcribError(f"run {run_id} cannot be resumed: it is {run.status}")
 
+    @names_wrong_types
     async def unknown_calls(self, run_id: str) -> Sequence[ToolInvocationRecord]:
         """Return the calls of a run whose outcome is unknown, also those within agents as tools.
 
@@ -423,13 +441,13 @@ class DurableAgents(Closing):
         current = [await ledger.find(each) or each for each in unknown]
         return [each for each in current if _is_unknown(each, is_under_way=is_under_way)]
 
+    @names_wrong_types
     async def resolve(self, run_id: str, call_id: str, *, happened: bool, by: str) -> None:
         """Record a person's statement that a call of unknown outcome was done, or was not.
 
         `call_id` is the `id` of a record that `unknown_calls` returns. Raises ToolcribError if
         there is no such call, SourceError if it cannot be written.
         """
-        check_type("by", by, str, "the name of the person who says so")
         calls: dict[str, ToolInvocationRecord] = {}
         for record in await self.unknown_calls(run_id):
             calls.setdefault(record.id, record)
@@ -490,6 +508,7 @@ class DurableAgents(Closing):
             raise ToolcribError("these durable agents were stopped before they began to work")
         return self
 
+    @names_wrong_types
     async def stop(self, grace: float = GRACE) -> bool:
         """Stop working: no step begins, and steps under way may end within `grace` seconds.
 
