@@ -194,6 +194,59 @@ async def test_nothing_that_a_model_or_a_tool_says_ends_the_page() -> None:
         assert await violations(page) == []
 
 
+@tool(visible=ALL, marks={"show": "plot"})
+async def turned_names() -> dict[str, int]:
+    """Give values under names that are not what they look like."""
+    return {"a\u202eb": 1, "c\u200bd": 2}
+
+
+async def test_what_cannot_be_seen_is_shown_wherever_it_is() -> None:
+    note = "to ada\u202e@gro.elpmaxe\u200b"
+    model = agent(
+        [call("turned_names"), call("refund", order=2, cents=5, note=note)],
+        "zero\u200bwidth, tag\U000e0041, Persian \u0645\u06cc\u200c\u062e, \u2764\ufe0f",
+    )
+    model = model.replace(tools=[*TOOLS, turned_names])
+    async with serving(chat_app(model, store="sqlite://")) as base, browsing() as context:
+        page = await context.new_page()
+        await page.goto(f"{base}/")
+        await ask(page, "Show it.")
+        plot = page.get_by_role("img", name="Plot of 2 values")
+        for label in ("a⟦U+202E⟧b", "c⟦U+200B⟧d"):
+            await expect(plot.get_by_text(label, exact=True)).to_be_attached()
+        approval = page.get_by_role("region", name="Approval of refund")
+        await approval.get_by_role("button", name="Edit").click()
+        field = approval.get_by_label("note")
+        await expect(field).to_have_accessible_description(
+            "What the customer reads. With what cannot be seen above: "
+            "to adaU+202E@gro.elpmaxeU+200B"
+        )
+        await field.fill("to ada")
+        await expect(field).to_have_accessible_description("What the customer reads.")
+        await approval.get_by_role("button", name="Approve these arguments").click()
+        said = "zero⟦U+200B⟧width, tag⟦U+E0041⟧, Persian \u0645\u06cc\u200c\u062e, \u2764\ufe0f"
+        await expect(page.get_by_text(said, exact=True)).to_be_visible()
+
+
+async def test_a_model_makes_no_link_into_the_page_and_labels_its_tasks() -> None:
+    back = ("./#token=of-somebody-else", "?x=1", "#/t/x", "{base}/#token=x", "//{host}#x", "")
+    out = ("/orders/7", "https://example.com/", "mailto:ada@example.com")
+    turns = []  # it knows its server's address only when it is asked
+    model = agent(lambda _request: turns[0])
+    async with serving(chat_app(model, store="sqlite://")) as base, browsing() as context:
+        host = base.partition("//")[2]
+        links = [link.format(base=base, host=host) for link in (*back, *out)]
+        turns.append(" ".join(f"[link]({link})" for link in links) + "\n\n- [ ] ask\n- [x] pay")
+        page = await context.new_page()
+        await page.goto(f"{base}/")
+        await ask(page, "Link.")
+        await expect(page.get_by_role("checkbox", name="not done", exact=True)).to_be_visible()
+        await expect(page.get_by_role("checkbox", name="done", exact=True)).to_be_checked()
+        shown = page.locator(".said a")
+        assert [await link.get_attribute("href") for link in await shown.all()] == [*out]
+        assert await violations(page) == []
+
+
 @pytest.mark.exhaustive
 async def test_a_question_waits_through_a_reload_and_a_second_tab_hears_the_answer() -> None:
     model = agent(call("refund", order=2, cents=5), "It was not to be.")

@@ -3,13 +3,18 @@
 import { memo, type ReactNode } from "react";
 import Markdown, { type Components } from "react-markdown";
 import remarkGfm from "remark-gfm";
-import { unturned, Visible } from "./visible";
+import { revealed, Visible } from "./visible";
 
 const DEEPEST = 100; // what is nested deeper than a browser's stack bears would end the page
 
+const place = (at: URL | Location) => at.origin + at.pathname.replace(/\/$/, "");
+
+const leadsOut = (href: string) =>
+  URL.canParse(href, location.href) && place(new URL(href, location.href)) !== place(location);
+
 /** A link says where it leads; of what leads nowhere safe, or into the page itself, there is the text. */
 function Link({ href, children }: { href: string | undefined; children?: ReactNode }) {
-  if (!href || href.startsWith("#")) return <span>{children}</span>;
+  if (!href || !leadsOut(href)) return <span>{children}</span>;
   return (
     <a href={href} target="_blank" rel="noopener noreferrer" title={href}>
       {children}
@@ -21,6 +26,9 @@ const SHOWN: Components = {
   a: ({ href, children }) => <Link href={href}>{children}</Link>,
   img: ({ src, alt }) => (
     <Link href={typeof src === "string" ? src : undefined}>picture: {alt || "without a description"}</Link>
+  ),
+  input: ({ checked }) => (
+    <input type="checkbox" checked={checked ?? false} disabled aria-label={checked ? "done" : "not done"} />
   ),
   table: ({ children }) => (
     <div className="scrolled" tabIndex={0} role="group" aria-label="Table">
@@ -49,7 +57,7 @@ const shallow = () => (root: Node) => {
 function formatted(text: string): ReactNode {
   try {
     return Markdown({
-      children: unturned(text),
+      children: revealed(text),
       remarkPlugins: [remarkGfm],
       rehypePlugins: [shallow],
       components: SHOWN,

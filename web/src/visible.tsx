@@ -3,8 +3,8 @@
 import { Fragment, type ReactNode } from "react";
 
 const HIDDEN = /([\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}\p{Co}\p{DI}\u2800])/u;
-const TURNS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\p{Cc}]/gu;
 const PLAIN = /^[\n\t]$/;
+const JOINS = /^[\r\u00ad\u200c\u200d\ufe00-\ufe0f]$/; // ends of lines, and what letters and emoji are written with
 
 export const named = (character: string) =>
   `U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}`;
@@ -28,6 +28,12 @@ export const sentence = (text: string) => {
   return /[\p{L}\p{N})]$/u.test(whole) ? `${whole}.` : whole;
 };
 
-/** Show in running text what would turn its direction, or be a control. */
-export const unturned = (text: string) =>
-  text.replace(TURNS, (character) => (/[\n\t\r]/.test(character) ? character : `⟦${named(character)}⟧`));
+export const hidesSome = (text: string) =>
+  text.split(HIDDEN).some((piece, at) => at % 2 === 1 && !PLAIN.test(piece));
+
+/** Show in running text by their code what `Visible` shows so, except what joins letters and emoji. */
+export const revealed = (text: string) =>
+  text
+    .split(HIDDEN)
+    .map((piece, at) => (at % 2 === 0 || PLAIN.test(piece) || JOINS.test(piece) ? piece : `⟦${named(piece)}⟧`))
+    .join("");

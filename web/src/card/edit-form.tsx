@@ -2,7 +2,7 @@
 
 import { useEffect, useId, useRef, useState, type FormEvent, type ReactNode } from "react";
 import { member, type Approval, type Json, type JsonObject } from "../types";
-import { unturned, Visible } from "../visible";
+import { hidesSome, revealed, Visible } from "../visible";
 import { isObject } from "./result";
 
 type Kind = "text" | "number" | "choice" | "json";
@@ -154,7 +154,8 @@ interface InputProps {
 
 function FieldInput({ field, value, wrong, onChange }: InputProps) {
   const id = useId();
-  const told = [field.help && `${id}-help`, wrong && `${id}-wrong`].filter(Boolean).join(" ");
+  const isHiding = value !== null && field.kind !== "choice" && hidesSome(value);
+  const told = [field.help && `${id}-help`, isHiding && `${id}-hidden`, wrong && `${id}-wrong`].filter(Boolean).join(" ");
   const common = { id, "aria-describedby": told || undefined, "aria-invalid": wrong ? true : undefined };
   const empty = field.kind === "choice" ? (field.choices[0] ?? "null") : "";
   return (
@@ -176,7 +177,7 @@ function FieldInput({ field, value, wrong, onChange }: InputProps) {
         <select {...common} value={value} onChange={(event) => onChange(event.target.value)}>
           {field.choices.map((choice) => (
             <option key={choice} value={choice}>
-              {choice.startsWith('"') ? unturned(JSON.parse(choice) as string) : choice}
+              {revealed(choice.startsWith('"') ? (JSON.parse(choice) as string) : choice)}
             </option>
           ))}
         </select>
@@ -199,6 +200,11 @@ function FieldInput({ field, value, wrong, onChange }: InputProps) {
       {field.help && (
         <p className="note" id={`${id}-help`}>
           <Visible text={field.help} />
+        </p>
+      )}
+      {isHiding && (
+        <p className="note" id={`${id}-hidden`}>
+          With what cannot be seen above: <Visible text={value} />
         </p>
       )}
       {wrong && (

@@ -2,7 +2,7 @@
 
 import { useLayoutEffect, useRef, useState } from "react";
 import type { Json } from "../types";
-import { Visible } from "../visible";
+import { revealed, Visible } from "../visible";
 
 export interface Point {
   label: string;
@@ -87,7 +87,7 @@ export function Plot({ points }: { points: Point[] }) {
           (point, at) =>
             at % each === 0 && (
               <text key={at} x={x(point, at)} y={H - 6} textAnchor="middle">
-                {isNamed ? point.label.slice(0, Math.floor((step * each) / 8)) : short(point.x)}
+                {isNamed ? revealed(point.label).slice(0, Math.floor((step * each) / 8)) : short(point.x)}
               </text>
             ),
         )}
