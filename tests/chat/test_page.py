@@ -756,6 +756,30 @@ async def test_who_is_not_let_in_any_more_is_asked_for_the_token(tmp_path: Path)
             await expect(page.get_by_text("Refunded.")).to_be_visible()
 
 
+async def test_a_new_address_in_an_open_tab_is_taken_and_no_word_is_lost(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/chat.db"
+    async with browsing("401", "net::ERR_") as context:
+        page = await context.new_page()
+        model, draft = agent("One.", "Two."), page.get_by_label("Your question")
+        async with serving(chat_app(model, store=url, authenticate=bearer(TOKEN))) as base:
+            await page.goto(f"{base}/#token={TOKEN}")
+            await ask(page, "First.")
+            await expect(page.get_by_text("One.")).to_be_visible()
+            await draft.fill("a long question")
+        port, token = int(base.rpartition(":")[2]), "another-token-of-some-length"
+        async with serving(chat_app(model, store=url, authenticate=bearer(token)), port):
+            await expect(page.get_by_label("The token of this server")).to_be_visible()
+            await expect(draft).not_to_be_visible()
+            assert await violations(page) == []
+            await page.goto(f"{base}/#token={token}")
+            await expect(page).to_have_url(f"{base}/")
+            await expect(page.get_by_role("link", name="First.")).to_be_visible()
+            await expect(draft).to_have_value("a long question")
+            await expect(draft).to_be_focused()
+            await page.keyboard.press("Enter")
+            await expect(page.get_by_text("Two.")).to_be_visible()
+
+
 @pytest.mark.exhaustive
 async def test_what_is_refused_takes_no_draft_and_leaves_no_conversation() -> None:
     model = agent("One.", call("endless"))

@@ -30,15 +30,17 @@ export class ApiError extends Error {
   }
 }
 
-export function keepToken(): void {
+/** Tell whether the address had a token. */
+export function keepToken(): boolean {
   const given = /^#token=([^&]+)/.exec(location.hash);
-  if (!given?.[1]) return;
+  if (!given?.[1]) return false;
   history.replaceState(null, "", location.pathname);
   try {
     sessionStorage.setItem(KEY, decodeURIComponent(given[1]));
   } catch {
     // an address that was cut: the page asks for the token
   }
+  return true;
 }
 
 export const hasToken = () => sessionStorage.getItem(KEY) !== null;

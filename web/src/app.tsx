@@ -1,7 +1,7 @@
 /** The page: conversations beside the one that is open. */
 
 import { useCallback, useEffect, useState, type FormEvent } from "react";
-import { ApiError, api, hasToken, setToken } from "./api";
+import { ApiError, api, hasToken, keepToken, setToken } from "./api";
 import { Sidebar } from "./sidebar";
 import { useThread } from "./stream";
 import { focusQuestion, Thread } from "./thread";
@@ -37,6 +37,16 @@ export function App() {
     if (raised instanceof ApiError && raised.status === 401) setStranger(true);
     else setNotice(raised instanceof Error ? raised.message : String(raised));
   }, []);
+  const begin = useCallback(() => {
+    setStranger(false);
+    setTries((before) => before + 1);
+    setTimeout(focusQuestion);
+  }, []);
+  useEffect(() => {
+    const read = () => keepToken() && begin(); // a new address in an open tab
+    addEventListener("hashchange", read);
+    return () => removeEventListener("hashchange", read);
+  }, [begin]);
   const [state, connection] = useThread(isStranger ? null : id, tries, tell);
   const list = useCallback(async () => {
     try {
@@ -70,19 +80,12 @@ export function App() {
     pick(made);
     return made;
   };
-  if (isStranger)
-    return (
-      <SignIn
-        onToken={() => {
-          setStranger(false);
-          setTries(tries + 1);
-        }}
-      />
-    );
   return (
     <Told value={tell}>
+      {isStranger && <SignIn onToken={begin} />}
       <div
         className="page"
+        hidden={isStranger} // and not gone: it has what somebody began to write
         onKeyDown={(event) => {
           const inDialog = (event.target as Element).closest("dialog") !== null;
           if (event.key === "Escape" && isNarrowOpen && !inDialog) setNarrowOpen(false);
@@ -91,19 +94,21 @@ export function App() {
         <button type="button" className="skip main" onClick={focusQuestion}>
           To the question
         </button>
-        <Sidebar
-          threads={threads}
-          current={id}
-          search={search}
-          isOpen={isNarrowOpen}
-          onSearch={setSearch}
-          onPick={(next) => {
-            pick(next);
-            setNarrowOpen(false);
-            setTimeout(focusQuestion);
-          }}
-          onChanged={() => void list()}
-        />
+        {!isStranger && (
+          <Sidebar
+            threads={threads}
+            current={id}
+            search={search}
+            isOpen={isNarrowOpen}
+            onSearch={setSearch}
+            onPick={(next) => {
+              pick(next);
+              setNarrowOpen(false);
+              setTimeout(focusQuestion);
+            }}
+            onChanged={() => void list()}
+          />
+        )}
         <main>
           <header className="bar">
             <button
