@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -454,6 +454,12 @@ def did_you_mean(given: str, known: Iterable[str], cutoff: float = 0.6) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun: `1 tool`, `2 tools`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def listed(items: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Return the first items, at most `most`, and how many more there are: `a, b and 3 more`."""
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return f"{separator.join(items[:most])}{more}"
 
 
 def no_such(kind: str, given: str, known: Iterable[str]) -> str:

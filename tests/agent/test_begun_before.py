@@ -354,7 +354,7 @@ def test_what_nobody_can_compare_may_have_begun(
 
     async def goes_on(log: AuditLog) -> RunResult:
         if not one_key:
-            log._macs = b"of another process"
+            log._mac_key = b"of another process"
         steps = Steps(dict(kept), "arguments")
         stream = till(steps, log).resume_stream(state)
         steps.task = stream._task

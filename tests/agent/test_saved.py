@@ -222,13 +222,13 @@ async def test_a_member_that_nobody_reads_is_refused_wherever_it_stands(key: byt
             RunState.from_json(json.dumps(state))
         del place["run_id2"]
     twice = '{"run_id": "other", ' + json.dumps(state)[1:]
-    with pytest.raises(SourceError, match="uplicate"):
+    with pytest.raises(SourceError, match="appears twice"):
         RunState.from_json(twice)
     for record in state["records"]:  # within what is kept as it was written
         assert record["arguments"]
         text = json.dumps(state)
         inner = json.dumps(record["arguments"])
-        with pytest.raises(SourceError, match="uplicate"):
+        with pytest.raises(SourceError, match="appears twice"):
             RunState.from_json(text.replace(inner, '{"order": 1, "order": 2}'))
     session = agent(key=key).session()
     more = json.dumps({"messages": [], "offered": None, "turns": [], "signature": "", "more": 1})

@@ -82,7 +82,10 @@ def test_a_file_names_its_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             '{"mcpServers": {"a": {"command": "x", "disabled": "true"}}}',
             "disabled must be true or false",
         ),
-        ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "has the key 'a' twice"),
+        (
+            '{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}',
+            "the key 'a' appears twice",
+        ),
         ('{"mcpServers": {"a": {"command": "x", "url": "https://y"}}}', "a command and a url"),
     ],
 )

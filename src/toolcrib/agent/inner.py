@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 from weakref import WeakSet
 
 from toolcrib.agent.stream import Drive, Listener
-from toolcrib.errors import SourceError, ToolError
+from toolcrib.errors import SourceError, ToolError, listed
 from toolcrib.failures import log_raised
 from toolcrib.runner.output import Unusable
 from toolcrib.runner.running import CALLING, is_running
@@ -192,6 +192,4 @@ def _answer(result: RunResult) -> Any:
 def _calls_made(records: Sequence[ToolInvocationRecord]) -> str:
     """Name the calls that were begun: whoever asks again must know what is already done."""
     calls = [f"{each.name} ({state_of(each)})" for each in records if has_begun(each)]
-    rest = [f"and {len(calls) - _MOST_NAMED} more"] if len(calls) > _MOST_NAMED else []
-    names = ", ".join([*calls[:_MOST_NAMED], *rest])
-    return f" It has made these calls: {names}." if calls else ""
+    return f" It has made these calls: {listed(calls, _MOST_NAMED)}." if calls else ""

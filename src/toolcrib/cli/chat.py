@@ -60,6 +60,7 @@ from toolcrib.errors import (
     RequestError,
     SourceError,
     ToolcribError,
+    listed,
 )
 from toolcrib.pick import SCORERS, PickOptions
 from toolcrib.runner import ToolRunner
@@ -238,9 +239,8 @@ def who_answers(model: str) -> str:
         text = "The embedded model answers, without Needle (toolcrib local install)."
     if not others:
         return text
-    more_note = f" and {len(others) - _MOST_LISTED} more" if len(others) > _MOST_LISTED else ""
-    listed = " or ".join(one_line(name) for name in others[:_MOST_LISTED])
-    return f"{text} Also available: --model {listed}{more_note} (toolcrib doctor)."
+    names = listed([one_line(name) for name in others], _MOST_LISTED, " or ")
+    return f"{text} Also available: --model {names} (toolcrib doctor)."
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
-from toolcrib.errors import SchemaError, counted, did_you_mean
+from toolcrib.errors import SchemaError, counted, did_you_mean, listed
 from toolcrib.schema import compile_validator, references
 from toolcrib.schema.lower.tree import Effect
 from toolcrib.schema.references import References, pointer_to
@@ -244,9 +244,8 @@ def _hidden(pointer: str, text: str) -> Iterator[RuleFault]:
         return
     hidden = sorted(set(_HIDDEN.findall(_FLAG.sub("", text))))
     if hidden:
-        codes = ", ".join(f"U+{ord(c):04X}" for c in hidden[:5])
-        more = f" and {len(hidden) - 5} more" if len(hidden) > 5 else ""
-        message = f"it holds invisible characters ({codes}{more}): remove them"
+        codes = listed([f"U+{ord(c):04X}" for c in hidden], 5)
+        message = f"it holds invisible characters ({codes}): remove them"
         yield RuleFault("text", pointer, message)
 
 
@@ -341,11 +340,8 @@ def _parameters(schema: JsonObject) -> Iterator[RuleFault]:
     undescribed = [p for p in declared if not is_described(p.schema, root)]
     if not undescribed:
         return
-    names = ", ".join(f"'{p.name[:40]}'" for p in undescribed[:_MAX_LISTED])
-    more = f" and {len(undescribed) - _MAX_LISTED} more" if len(undescribed) > _MAX_LISTED else ""
-    message = (
-        f"parameters without a description: {names}{more} ({len(undescribed)} of {len(declared)})"
-    )
+    names = listed([f"'{p.name[:40]}'" for p in undescribed], _MAX_LISTED)
+    message = f"parameters without a description: {names} ({len(undescribed)} of {len(declared)})"
     yield RuleFault("parameter", f"/input_schema{undescribed[0].pointer}", message)
 
 
@@ -789,6 +785,4 @@ def _spelling(variants: dict[str, list[_ParameterUse]], names: list[str]) -> tup
 
 def _tools(uses: list[_ParameterUse], names: list[str]) -> str:
     indices = list(dict.fromkeys(index for index, _ in uses))
-    names_text = ", ".join(names[index] for index in indices[:_MAX_TOOLS])
-    remaining = len(indices) - _MAX_TOOLS
-    return f"{names_text} and {remaining} more" if remaining > 0 else names_text
+    return listed([names[index] for index in indices], _MAX_TOOLS)

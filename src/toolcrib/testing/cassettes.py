@@ -28,7 +28,7 @@ import msgspec
 from toolcrib.clients import AiohttpTransport, Outgoing, Response, Transport
 from toolcrib.clients.base import retry_after
 from toolcrib.clients.transport import is_bounded
-from toolcrib.errors import ConnectionFailed, SourceError, ToolcribError
+from toolcrib.errors import ConnectionFailed, SourceError, ToolcribError, listed
 from toolcrib.storage import mode_of, replacing
 from toolcrib.testing.masking import MASK, masked, masked_text, masked_url, secrets_of, unspelled
 from toolcrib.values.json import Redacted, escape_pointer
@@ -297,13 +297,6 @@ def differences(recorded: ComparedRequest, current: ComparedRequest) -> list[str
     ]
 
 
-def shortened(lines: list[str]) -> str:
-    more_note = (
-        f"; and {len(lines) - _MOST_DIFFERENCES} more" if len(lines) > _MOST_DIFFERENCES else ""
-    )
-    return "; ".join(lines[:_MOST_DIFFERENCES]) + more_note
-
-
 def _compared(body: Any, compare: Compare | None) -> Any:
     """Return the compared part of a body, with runs numbered in their order. The ids of runs, with
     which ids of calls begin, differ each time. Raises TypeError for values that are not JSON."""
@@ -430,10 +423,10 @@ class Player:
             self._unplayed or range(len(self._exchanges)),
             key=lambda index: len(differences(self._compared[index], current)),
         )
-        differing = differences(self._compared[nearest], current)
+        differing = listed(differences(self._compared[nearest], current), _MOST_DIFFERENCES, "; ")
         state = "" if self._unplayed else ", already replayed"
         nearest_note = f"Nearest is exchanges[{nearest}]{state}"
-        return f"{request} was not recorded. {nearest_note}: {shortened(differing)}"
+        return f"{request} was not recorded. {nearest_note}: {differing}"
 
 
 def _broken(text: str, *, retryable: bool) -> ConnectionFailed:

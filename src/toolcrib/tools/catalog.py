@@ -17,7 +17,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, cast, get_args, get_origin
 
-from toolcrib.errors import BindingError, CatalogError, DefinitionError, did_you_mean
+from toolcrib.errors import BindingError, CatalogError, DefinitionError, did_you_mean, listed
 from toolcrib.schema import ValidatorFactory
 from toolcrib.schema.portable import check_portable
 from toolcrib.tools.build import check_name
@@ -378,8 +378,7 @@ class Catalog:
                 if loss.effect != "doubtful"
             )
         if problems:
-            more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-            raise DefinitionError(f"not portable: {'; '.join(problems[:_SHOWN])}{more}")
+            raise DefinitionError(f"not portable: {listed(problems, _SHOWN, '; ')}")
         return self
 
     def only(self, *names: str) -> Catalog:

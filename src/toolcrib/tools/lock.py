@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import chain, combinations
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from toolcrib.errors import CatalogError, SourceError
+from toolcrib.errors import CatalogError, SourceError, listed
 from toolcrib.schema.guard import schema_text
 from toolcrib.storage import replacing
 from toolcrib.tools.catalog import Catalog
 from toolcrib.tools.trust import ClaimName, Imported, TrustName
 from toolcrib.values.definition import All, ToolDefinition, Visibility
-from toolcrib.values.json import JsonObject, JsonValue, digest, json_copy
+from toolcrib.values.json import JsonObject, JsonValue, digest, json_copy, with_unique_keys
 from toolcrib.values.typed import names_wrong_types
 
 FORMAT = 3
@@ -182,7 +181,7 @@ class Lock(msgspec.Struct, frozen=True):
         """Parse a lock. Raises SourceError, saying what to do, for a truncated, foreign or newer
         text."""
         try:
-            value = json.loads(text, object_pairs_hook=each_once)
+            value = json.loads(text, object_pairs_hook=with_unique_keys)
         except json.JSONDecodeError as error:
             raise SourceError(f"the lock is not JSON at line {error.lineno}: {_ADVICE}") from None
         except (ValueError, RecursionError):
@@ -260,11 +259,9 @@ def check_lock(catalog: Catalog, path: str | Path) -> Catalog:
 def refuse_changes(changes: list[Change], path: str | Path) -> None:
     """Raise CatalogError for tools that differ from the lock file, if there are any."""
     if changes:
-        hidden_count = len(changes) - _MAX_NAMED
-        rest_note = f"; and {hidden_count} more" if hidden_count > 0 else ""
-        listed = "; ".join(map(str, changes[:_MAX_NAMED])) + rest_note
+        named = listed([str(change) for change in changes], _MAX_NAMED, "; ")
         raise CatalogError(
-            f"the tools differ from {path}: {listed}. Review the changes, then accept them "
+            f"the tools differ from {path}: {named}. Review the changes, then accept them "
             "with `toolcrib tools lock`; do not use the tools before"
         )
 
@@ -334,15 +331,3 @@ def _paths(visible: Visibility | None) -> JsonValue:
     if visible is None:
         return None
     return "*" if isinstance(visible, All) else list(visible)
-
-
-def each_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object. Raises ValueError for a key that appears twice, as a merge may leave it.
-
-    Neither of the two is known to be the one that was read.
-    """
-    value = dict(members)
-    if len(value) < len(members):
-        counts = Counter(key for key, _ in members)
-        raise ValueError(f"the key {counts.most_common(1)[0][0]!r:.80} appears twice")
-    return value

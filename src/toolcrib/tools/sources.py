@@ -37,7 +37,7 @@ from toolcrib.errors import CatalogError, DefinitionError, SchemaError, SourceEr
 from toolcrib.failures import own_places
 from toolcrib.tools.catalog import Catalog, Tools
 from toolcrib.tools.component import ATTRIBUTE, Tool
-from toolcrib.tools.lock import each_once, read_lock
+from toolcrib.tools.lock import read_lock
 from toolcrib.tools.trust import Trusts
 from toolcrib.urls import without_passwords
 from toolcrib.values.definition import (
@@ -47,6 +47,7 @@ from toolcrib.values.definition import (
     mcp_form,
     single_forms,
 )
+from toolcrib.values.json import with_unique_keys
 from toolcrib.values.typed import Checked, names_wrong_types
 
 # Run another author's code to find its tools.
@@ -490,7 +491,7 @@ def _parsed(path: Path) -> Any:
 
 def _loads(text: str, path: Path, first: int = 1) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=each_once, parse_constant=_not_finite)
+        return json.loads(text, object_pairs_hook=with_unique_keys, parse_constant=_not_finite)
     except json.JSONDecodeError as error:
         raise SourceError(f"{path}: not JSON at line {error.lineno + first - 1}") from None
     except ValueError as error:

@@ -13,6 +13,7 @@ import hmac
 import json
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Mapping
 from decimal import Decimal
 from functools import lru_cache
@@ -368,6 +369,18 @@ def _read_raw(value: object) -> Any:
     if isinstance(value, msgspec.Raw):
         return fresh(bytes(value))
     raise TypeError(f"a {type(value).__name__} is not JSON")
+
+
+def with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object, as `object_pairs_hook` of `json`. Raises ValueError for a repeated key.
+
+    Nobody can know which of the two values was meant.
+    """
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        raise ValueError(f"the key {counts.most_common(1)[0][0]!r:.80} appears twice")
+    return members
 
 
 class Redacted:

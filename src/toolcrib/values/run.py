@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from sys import float_info
 from typing import (
     Any,
@@ -23,7 +23,14 @@ import msgspec
 from toolcrib.errors import SourceError, ToolcribError, counted, no_such
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import ANONYMOUS, ApprovalRequest, Caller
-from toolcrib.values.json import JsonObject, JsonValue, Redacted, canonical_json, keyed_digest
+from toolcrib.values.json import (
+    JsonObject,
+    JsonValue,
+    Redacted,
+    canonical_json,
+    keyed_digest,
+    with_unique_keys,
+)
 from toolcrib.values.message import Effort, FinishReason, Message, Settings, ToolChoice, Usage
 from toolcrib.values.record import (
     Choice,
@@ -435,17 +442,10 @@ def check_all_read(text: str | bytes, parsed: object) -> None:
     encoded = msgspec.json.encode(parsed)
     if data == encoded:
         return
-    original = json.loads(data, object_pairs_hook=_members)
+    original = json.loads(data, object_pairs_hook=with_unique_keys)
     extra = _member_beyond(original, msgspec.json.decode(encoded))
     if extra is not None:
         raise ValueError(f"it has an unknown member {extra!r}")
-
-
-def _members(pairs: Sequence[tuple[str, Any]]) -> JsonObject:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        raise ValueError("an object in it has a duplicate key")
-    return members
 
 
 def _member_beyond(original: Any, parsed: Any) -> str | None:

@@ -16,6 +16,7 @@ import msgspec
 import orjson
 
 from toolcrib.errors import WireError
+from toolcrib.values.json import with_unique_keys
 
 SPACE = " \t\r\n"
 _OBJECT_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -129,12 +130,6 @@ def _frozen(value: Any) -> Hashable:
     return (bool, value) if isinstance(value, bool) else value  # True equals 1
 
 
-def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(members := dict(pairs)) < len(pairs):
-        raise ValueError("it has a duplicate key")
-    return members
-
-
 class _RepeatedKeys(dict[str, Any]):
     """An object with a repeated key. `items` gives all its members, as they were written."""
 
@@ -159,7 +154,7 @@ _EXACT_DECODER = json.JSONDecoder(
     parse_int=Decimal,
     parse_float=Decimal,
     parse_constant=_no_number,
-    object_pairs_hook=_without_repeated_keys,
+    object_pairs_hook=with_unique_keys,
 )
 
 

@@ -12,7 +12,6 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 from urllib.parse import urlsplit
@@ -20,7 +19,7 @@ from urllib.parse import urlsplit
 from toolcrib.clients.server import names_server, secrets_of
 from toolcrib.errors import SourceError, no_such
 from toolcrib.urls import passwords_in, without_password
-from toolcrib.values.json import Redacted
+from toolcrib.values.json import Redacted, with_unique_keys
 from toolcrib.values.typed import HandWritten
 
 FORMS = "a command, the URL of a server, or a .json file with mcpServers"
@@ -132,15 +131,7 @@ def read_servers(path: str | Path) -> dict[str, Server]:
     neither true nor false.
     """
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        document = json.loads(text, object_pairs_hook=partial(_unique_members, path))
-    except FileNotFoundError:
-        raise SourceError(f"{path}: there is no such file") from None
-    except OSError as error:
-        raise SourceError(f"{path}: it cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError):
-        raise SourceError(f"{path}: it is not JSON") from None
+    document = _document(path)
     entries = (
         document.get("mcpServers", document.get("servers")) if isinstance(document, dict) else None
     )
@@ -161,14 +152,19 @@ def read_servers(path: str | Path) -> dict[str, Server]:
     return servers
 
 
-def _unique_members(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the members of an object of the file. Raises SourceError for a repeated key."""
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        keys = [key for key, _ in pairs]
-        repeated_key = next(key for key in keys if keys.count(key) > 1)
-        raise SourceError(f"{path}: an object in it has the key '{repeated_key}' twice: remove one")
-    return members
+def _document(path: Path) -> Any:
+    """Return the JSON of a file. Raises SourceError for one that cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        return json.loads(text, object_pairs_hook=with_unique_keys)
+    except FileNotFoundError:
+        raise SourceError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise SourceError(f"{path}: it cannot be read ({error.strerror})") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        raise SourceError(f"{path}: it is not JSON") from None
+    except ValueError as error:
+        raise SourceError(f"{path}: {error}") from None
 
 
 def prefix_of(name: str) -> str:
