@@ -39,8 +39,8 @@ from toolcrib import (
     run_sync,
     tool,
 )
-from toolcrib.agent.history import check_state
 from toolcrib.agent.replay import replayed
+from toolcrib.agent.saved import check_state
 from toolcrib.clients import (
     AnthropicClient,
     BedrockClient,

@@ -17,12 +17,13 @@ import msgspec
 
 from toolcrib.agent.fork import ForkPoint, RepeatGuard, fork_of
 from toolcrib.agent.handover import check_speakers, over_limit, strictest, with_one_handover
-from toolcrib.agent.history import check_state, error_content
+from toolcrib.agent.history import error_content
 from toolcrib.agent.inner import OuterRun, is_agent
 from toolcrib.agent.loop import Run, RunTerms
 from toolcrib.agent.options import check_options
 from toolcrib.agent.output import ANSWER_TAKEN
 from toolcrib.agent.prompt import prompt_message
+from toolcrib.agent.saved import check_state
 from toolcrib.agent.speaker import Deps, Speaker
 from toolcrib.agent.spending import LimitReached
 from toolcrib.agent.stream import Drive, Listener

@@ -15,7 +15,8 @@ from weakref import WeakSet
 
 import msgspec
 
-from toolcrib.agent.history import changed, last_calls_and_results
+from toolcrib.agent.history import last_calls_and_results
+from toolcrib.agent.saved import changed
 from toolcrib.errors import CatalogError, ErrorCode, SourceError, Stage, ToolcribError
 from toolcrib.tools import Catalog, Tool, tool
 from toolcrib.values.call import Hydrated, HydrationError, HydrationResult, Rejected

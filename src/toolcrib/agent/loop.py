@@ -18,17 +18,11 @@ import msgspec
 from toolcrib.agent.background import Awaited, BackgroundCalls
 from toolcrib.agent.context import ContextView
 from toolcrib.agent.handover import handover_target, over_limit, with_one_handover
-from toolcrib.agent.history import (
-    NOT_MADE,
-    ConversationHistory,
-    Restored,
-    check_answers,
-    check_as_asked,
-    last_text,
-)
+from toolcrib.agent.history import NOT_MADE, ConversationHistory, last_text
 from toolcrib.agent.inner import OuterRun
 from toolcrib.agent.output import PartialAnswer, TakenAnswer, complaint_of
 from toolcrib.agent.picking import Toolbox, is_search
+from toolcrib.agent.saved import Restored, check_answers, check_as_asked
 from toolcrib.agent.speaker import AgentLabel, Deps, Speaker
 from toolcrib.agent.spending import WHOLE_FINISHES, LimitReached, MadeCalls, Spending
 from toolcrib.agent.stream import Listener, Watch

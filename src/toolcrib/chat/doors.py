@@ -19,7 +19,7 @@ import jiter
 import msgspec
 
 from toolcrib.agent import RunStream
-from toolcrib.agent.history import edit_fault
+from toolcrib.agent.saved import edit_fault
 from toolcrib.doors import (
     HERE,
     MayApprove,
