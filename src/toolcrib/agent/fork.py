@@ -75,7 +75,7 @@ class ForkPoint(msgspec.Struct, frozen=True):
     prompt: Message | None = None
     reopen: bool = False
     repeat: Repeat = "deny"
-    fork_id: str = ""
+    fork_id: str | None = None
 
     def __post_init__(self) -> None:
         is_integer = isinstance(self.turn, int) and not isinstance(self.turn, bool)
@@ -89,7 +89,7 @@ class ForkPoint(msgspec.Struct, frozen=True):
             raise ToolcribError(
                 "give reopen=True, to decide calls again, or prompt=, for what the user says, not both"
             )
-        check_run_id("fork_id", self.fork_id or None)
+        check_run_id("fork_id", self.fork_id)
 
     @staticmethod
     def of(
@@ -102,8 +102,7 @@ class ForkPoint(msgspec.Struct, frozen=True):
         message = None if prompt is None else prompt_message(prompt)
         if message is not None:
             message = msgspec.structs.replace(message, untrusted=is_tainted_here())
-        check_run_id("fork_id", fork_id)
-        return ForkPoint(turn, message, reopen, repeat, fork_id or "")
+        return ForkPoint(turn, message, reopen, repeat, fork_id)
 
     @property
     def digest(self) -> str:
@@ -153,7 +152,7 @@ def fork_of(
     tainted = team.is_untrusted((*messages, *later_results))
     usage = _usage_by(state, end_mark, later_results)
     end = len(messages) - (point.prompt is not None)  # later results come before a prompt
-    tally = _tally(state, closed, spent, usage, tainted=tainted, run_id=point.fork_id)
+    tally = _tally(state, closed, spent, usage, tainted=tainted, run_id=point.fork_id or "")
     return RunState(
         run_id=tally.run_id,
         turn=0,

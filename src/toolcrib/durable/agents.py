@@ -266,7 +266,7 @@ class DurableAgents(Closing):
 
     async def _is_forked(self, run_id: str, agent: str, point: ForkPoint) -> bool:
         """Return whether this fork of a run exists. Raises ToolcribError for another run's id."""
-        run = await self._store.find(point.fork_id)
+        run = await self._store.find(point.fork_id or "")
         if run is None:
             return False
         fork = self._last(run).fork
