@@ -11,7 +11,7 @@ later work, as with any pool of threads; context variables are not.
 
 A forked child has only the thread that forked. A lock that another thread held then is never
 released, and what that thread was about to do is its parent's to do. Owners of such locks use
-`renewed_in_children`.
+`renew_in_children`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Renewed(Protocol):
 _RENEWED: WeakSet[Renewed] = WeakSet()
 
 
-def renewed_in_children(owner: Renewed) -> None:
+def renew_in_children(owner: Renewed) -> None:
     """Have `owner.renew()` called in each forked process, as long as the owner lives."""
     _RENEWED.add(owner)
 

@@ -76,7 +76,7 @@ def test_no_error_that_a_server_writes_is_a_fault_of_ours(code: int, text: str, 
     expected = RequestFault.ENDING if ends else None
     found = read_line(Line(line.encode(), cut=False))
     assert fault_in(found) is expected
-    by_event = types.jsonrpc_message_adapter.validate_json(transport._heard(line))
+    by_event = types.jsonrpc_message_adapter.validate_json(transport._clean_event(line))
     assert fault_in(SessionMessage(by_event)) is expected
 
 

@@ -68,7 +68,7 @@ from toolcrib.audit.entry import (
 )
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import Insert, Row, Transaction
-from toolcrib.threads import renewed_in_children
+from toolcrib.threads import renew_in_children
 from toolcrib.values.json import key_of
 from toolcrib.values.record import (
     Attachment,
@@ -822,7 +822,7 @@ class GroupWriter(Generic[S, T]):
         self._commit = commit
         self._idle = idle  # called when the thread ends
         self.renew()
-        renewed_in_children(self)
+        renew_in_children(self)
 
     def renew(self) -> None:
         """Make a new lock and an empty queue in a forked child.

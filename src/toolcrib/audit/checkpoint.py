@@ -40,7 +40,7 @@ from toolcrib.audit import tree
 from toolcrib.errors import MissingExtraError, SourceError, ToolcribError
 from toolcrib.failures import SafeLogger
 from toolcrib.storage import create_private, replacing
-from toolcrib.threads import renewed_in_children
+from toolcrib.threads import renew_in_children
 from toolcrib.values.decision import INVISIBLE
 from toolcrib.values.typed import check_each, check_type, got_type
 
@@ -305,7 +305,7 @@ class Checkpoints:
         self._every, self._seconds = every, seconds
         self._last: Checkpoint | None = None
         self.renew()
-        renewed_in_children(self)
+        renew_in_children(self)
 
     def renew(self) -> None:
         """Make new locks in a forked child, where another thread's lock would stay locked.

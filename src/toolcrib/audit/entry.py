@@ -34,7 +34,7 @@ import msgspec
 
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.storage import storable
-from toolcrib.threads import renewed_in_children
+from toolcrib.threads import renew_in_children
 from toolcrib.values.json import (
     SHORTEST_KEY,
     canonical_bytes,
@@ -202,7 +202,7 @@ class Seal:
         self.others_wrote = False  # whether others have written since this one did
         self._last: _Remembered | None = None  # the last one that was written here
         self.renew()
-        renewed_in_children(self)
+        renew_in_children(self)
 
     def renew(self) -> None:
         """Make a new lock in a forked child, where another thread's lock would stay locked."""

@@ -104,18 +104,19 @@ class OpenTelemetry:
         # a name that no tool has was made up by a model, and there is no end of such names
         name = f"{OPERATION} {record.name}" if record.definition_digest else OPERATION
         if record.status == "started":
-            self._enter(key, name, self._known_first(record))
+            self._enter(key, name, self._start_attributes(record))
             return
         opened = _find(self, key)
         if opened is None:
-            span = self._start(name, self._known_first(record), round(record.started_at * 1e9))
+            span = self._start(name, self._start_attributes(record), round(record.started_at * 1e9))
             ended_at = record.started_at if record.ended_at is None else record.ended_at
             self._end(span, record, round(ended_at * 1e9))
             return
         opened.ended = True  # it is left even if a meter or a span processor raises
         try:
             seconds = time.perf_counter() - opened.clock
-            self._duration.record(seconds, _measured(record))  # while it is current: an exemplar
+            # while the span is current, so that it is the exemplar
+            self._duration.record(seconds, _metric_attributes(record))
             self._end(opened.span, record, opened.started_ns + round(seconds * 1e9))
         finally:
             self._leave()
@@ -131,7 +132,7 @@ class OpenTelemetry:
         if record.status == "running":
             agent = record.agent or self._agent_name
             name = f"{INVOCATION} {encodable(agent)}" if agent else INVOCATION
-            attributes = _of_run(record, self._agent_name)
+            attributes = _run_attributes(record, self._agent_name)
             self._enter(key, name, {"gen_ai.operation.name": INVOCATION, **attributes})
         elif opened is not None:
             opened.ended = True
@@ -141,7 +142,7 @@ class OpenTelemetry:
                 self._leave()
 
     def _end_run(self, span: Span, record: RunRecord) -> None:
-        span.set_attributes(_of_run(record, self._agent_name))
+        span.set_attributes(_run_attributes(record, self._agent_name))
         span.set_attributes(
             {
                 "gen_ai.usage.input_tokens": record.usage.input_tokens,
@@ -160,9 +161,9 @@ class OpenTelemetry:
         started_ns = time.time_ns()
         span = self._start(name, attributes, started_ns)
         opened = _OpenSpan(self, key, span, started_ns)
-        opened.ours = _OPEN.set(opened)
+        opened.own_token = _OPEN.set(opened)
         inside = self._otel.trace.set_span_in_context(span)
-        opened.theirs = self._otel.context.attach(inside)
+        opened.otel_token = self._otel.context.attach(inside)
 
     def _start(self, name: str, attributes: Mapping[str, Any], at: int) -> Span:
         kind = self._otel.trace.SpanKind.INTERNAL
@@ -170,7 +171,7 @@ class OpenTelemetry:
         return span
 
     def _end(self, span: Span, record: ToolInvocationRecord, at: int) -> None:
-        span.set_attributes(_known_last(record))
+        span.set_attributes(_end_attributes(record))
         if self._content and record.status == "completed":
             span.set_attribute("gen_ai.tool.call.result", bytes(record.result_json).decode())
         code = _code(record)
@@ -188,13 +189,13 @@ class OpenTelemetry:
         top = _OPEN.get()
         while top is not None and top.ended:
             try:
-                _OPEN.reset(top.ours)
+                _OPEN.reset(top.own_token)
             except (ValueError, RuntimeError):  # RuntimeError: already left where entered
                 return
-            self._otel.context.detach(top.theirs)
+            self._otel.context.detach(top.otel_token)
             top = _OPEN.get()
 
-    def _known_first(self, record: ToolInvocationRecord) -> _Attributes:
+    def _start_attributes(self, record: ToolInvocationRecord) -> _Attributes:
         """Return what is known when a span begins, which a sampler may use."""
         attributes: _Attributes = {
             "gen_ai.operation.name": OPERATION,
@@ -206,14 +207,14 @@ class OpenTelemetry:
             "gen_ai.tool.description": self._descriptions.get(record.definition_digest, ""),
             "gen_ai.conversation.id": record.run_id,
         }
-        optional |= _of_origin(record.origin or Origin(), self._agent_name)
+        optional |= _origin_attributes(record.origin or Origin(), self._agent_name)
         attributes |= {name: encodable(text) for name, text in optional.items() if text}
         if self._content and record.arguments_json != NO_JSON:
             attributes["gen_ai.tool.call.arguments"] = bytes(record.arguments_json).decode()
         return attributes
 
 
-def _of_origin(origin: Origin, agent_name: str) -> dict[str, str]:
+def _origin_attributes(origin: Origin, agent_name: str) -> dict[str, str]:
     """Return the agent, the model and the prompt that a call comes from.
 
     An agent's own name takes precedence.
@@ -234,10 +235,20 @@ def _of_origin(origin: Origin, agent_name: str) -> dict[str, str]:
 class _OpenSpan:
     """A span whose call has not ended yet, and how to leave the two contexts it is current in."""
 
-    __slots__ = ("clock", "ended", "key", "ours", "owner", "span", "started_ns", "theirs", "under")
+    __slots__ = (
+        "clock",
+        "ended",
+        "key",
+        "otel_token",
+        "outer",
+        "own_token",
+        "owner",
+        "span",
+        "started_ns",
+    )
 
-    ours: Token[_OpenSpan | None]
-    theirs: Token[Context]
+    own_token: Token[_OpenSpan | None]
+    otel_token: Token[Context]
 
     def __init__(self, owner: OpenTelemetry, key: _Key, span: Span, started_ns: int) -> None:
         self.owner = owner
@@ -245,7 +256,7 @@ class _OpenSpan:
         self.span = span
         self.started_ns = started_ns
         self.clock = time.perf_counter()
-        self.under = _OPEN.get()
+        self.outer = _OPEN.get()
         self.ended = False
 
 
@@ -258,11 +269,11 @@ def _find(owner: OpenTelemetry, key: _Key) -> _OpenSpan | None:
     while opened is not None:
         if opened.owner is owner and opened.key == key and not opened.ended:
             return opened
-        opened = opened.under
+        opened = opened.outer
     return None
 
 
-def _of_run(record: RunRecord, agent_name: str) -> dict[str, str]:
+def _run_attributes(record: RunRecord, agent_name: str) -> dict[str, str]:
     origin = Origin(
         agent=record.agent,
         agent_version=record.agent_version,
@@ -270,7 +281,7 @@ def _of_run(record: RunRecord, agent_name: str) -> dict[str, str]:
         provider=record.provider,
         prompt_digest=record.prompt_digest,
     )
-    optional = _of_origin(origin, agent_name) | {
+    optional = _origin_attributes(origin, agent_name) | {
         "gen_ai.conversation.id": record.run_id,
         "toolcrib.limit": record.limit or "",
         "toolcrib.parent_run_id": record.parent_run_id,
@@ -279,7 +290,7 @@ def _of_run(record: RunRecord, agent_name: str) -> dict[str, str]:
     return {name: encodable(text) for name, text in optional.items() if text}
 
 
-def _known_last(record: ToolInvocationRecord) -> _Attributes:
+def _end_attributes(record: ToolInvocationRecord) -> _Attributes:
     decision = record.decision
     attributes: _Attributes = {
         "toolcrib.status": record.status,
@@ -300,7 +311,7 @@ def _known_last(record: ToolInvocationRecord) -> _Attributes:
     return attributes | {name: encodable(text) for name, text in optional.items() if text}
 
 
-def _measured(record: ToolInvocationRecord) -> _Attributes:
+def _metric_attributes(record: ToolInvocationRecord) -> _Attributes:
     code = _code(record)
     failed: _Attributes = {} if code is None else {"error.type": code.value}
     return {"gen_ai.operation.name": OPERATION, "gen_ai.tool.name": record.name, **failed}

@@ -274,7 +274,7 @@ class LiveThreads:
         readable.
         """
         previous = await self.load(thread_id, caller.id)  # ends a turn that nobody carries any more
-        anew = await self._asked_anew(previous, instead_of) if instead_of else None
+        anew = await self._rewound(previous, instead_of) if instead_of else None
         turn = await _unless_busy(self._store.begin(thread_id, caller.id, text, anew))
         if turn is None:
             raise _no_thread()
@@ -609,7 +609,7 @@ class LiveThreads:
                 _log.warning("another process has ended or continued a turn in the meantime")
             return
 
-    async def _asked_anew(self, stored: StoredThread, turn_id: str) -> AskedAnew:
+    async def _rewound(self, stored: StoredThread, turn_id: str) -> AskedAnew:
         """Return the conversation as it was before a turn, and what ran since. Raises ChatError."""
         if turn_id not in {turn.id for turn in stored.turns}:
             raise _unknown_turn()

@@ -309,11 +309,11 @@ def _load(where: str) -> Catalog:
     if where.startswith(_OPENAPI_PREFIX):
         module, document = "toolcrib.bridges.openapi.catalog", where.removeprefix(_OPENAPI_PREFIX)
         return _load_checked(where, lambda: import_module(module).catalog_of(document))
-    search_beside(where)
+    extend_import_path(where)
     return _load_checked(where, lambda: discover(where))
 
 
-def search_beside(where: str) -> None:
+def extend_import_path(where: str) -> None:
     """Let imports look in the working directory, and in the folder of a file that is named."""
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))

@@ -35,8 +35,8 @@ from toolcrib.cli.options import (
     UnusableError,
     check_holds,
     check_url,
+    extend_import_path,
     one_of,
-    search_beside,
     stdout_on_stderr,
     with_open,
 )
@@ -475,7 +475,7 @@ def _agents(where: str) -> dict[str, Agent]:
         source, name = where, "agents"
     if source.endswith(".py") and not Path(source).is_file():
         raise UnusableError(f"--agents {source}: there is no such file")
-    search_beside(source)
+    extend_import_path(source)
     try:
         with stdout_on_stderr():
             module = module_at(source)

@@ -37,7 +37,7 @@ from toolcrib.storage.errors import (
 )
 from toolcrib.storage.migrations import MIGRATIONS, migrate, version_of
 from toolcrib.storage.transaction import Row, TableHasRuleError, Transaction
-from toolcrib.threads import renewed_in_children
+from toolcrib.threads import renew_in_children
 from toolcrib.urls import without_password, without_passwords
 from toolcrib.values.typed import names_wrong_types
 
@@ -285,7 +285,7 @@ class SqlDatabase:
         self._closings = 0
         self._combines = True  # until a table is found to have a rule
         self.renew()
-        renewed_in_children(self)
+        renew_in_children(self)
 
     def renew(self) -> None:
         """Make a new lock in a forked child, and note which file the parent has open.

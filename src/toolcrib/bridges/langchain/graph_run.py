@@ -126,7 +126,7 @@ class CheckpointedCall(NamedTuple):
         except NotImplementedError:  # a saver for `invoke` only
             return await asyncio.to_thread(self.saver.get_tuple, config)
 
-    async def results_beside(self) -> list[ToolMessage]:
+    async def results_of_others(self) -> list[ToolMessage]:
         """Return the results of other calls of the same step that have ended. The thread has no
         message about them before all calls of the step have ended."""
         namespace, checkpoint_id = self.step
@@ -362,10 +362,12 @@ class ThreadTallies:
         self._tallies: OrderedDict[str, RunTally] = OrderedDict()
         self._lock = threading.Lock()
 
-    def spent(self, call: GraphCall, results_beside: Sequence[BaseMessage] = ()) -> RunTally:
+    def spent(self, call: GraphCall, results_of_others: Sequence[BaseMessage] = ()) -> RunTally:
         """Return what the thread has spent, according to its messages and the results of other
         calls in the same step."""
-        marks = [mark for mark in map(_mark, (*call.messages, *results_beside)) if mark is not None]
+        marks = [
+            mark for mark in map(_mark, (*call.messages, *results_of_others)) if mark is not None
+        ]
         with self._lock:
             tally = self._tallies.get(call.run_id)
             if tally is None:

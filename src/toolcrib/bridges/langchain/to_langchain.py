@@ -169,10 +169,10 @@ class _Bridge:
         """Return the outcome of a call, and the mark for its message. Raises GraphInterrupt to ask,
         and whatever `exec` raises."""
         runner = self.runner if origin.checkpointed is None else self.pausing
-        results_beside = (
-            () if origin.checkpointed is None else await origin.checkpointed.results_beside()
+        results_of_others = (
+            () if origin.checkpointed is None else await origin.checkpointed.results_of_others()
         )
-        tally = self.threads.spent(origin, results_beside)
+        tally = self.threads.spent(origin, results_of_others)
         observer = None if origin.writer is None else _EventWriter(call, origin.writer)
         scope = CallScope(tally, observer=observer, occasion=origin.step)
         tool = self.runner.catalog.by_name[call.name].tool

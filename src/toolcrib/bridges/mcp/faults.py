@@ -52,12 +52,14 @@ def mark_of(error: MCPError) -> RequestFault | None:
 
 def fault_of(error: MCPError) -> RequestFault | None:
     """Return why there is no answer, or None for an error that is the server's answer."""
-    if error.code == CONNECTION_CLOSED:  # no server can say that, since `heard` is in between
+    if (
+        error.code == CONNECTION_CLOSED
+    ):  # no server can say that, since `clean_message` is in between
         return RequestFault.BROKEN
     return mark_of(error)
 
 
-def heard(message: types.JSONRPCMessage) -> types.JSONRPCMessage:
+def clean_message(message: types.JSONRPCMessage) -> types.JSONRPCMessage:
     """Return a server's message in a form that the SDK may read."""
     if not isinstance(message, types.JSONRPCError) or message.error.code != CONNECTION_CLOSED:
         return message

@@ -184,13 +184,13 @@ class ServedTasks:
         self._tasks: dict[str, _Task] = {}
 
     @staticmethod
-    def taken_by(context: _Context) -> bool:
+    def takes_task(context: _Context) -> bool:
         """Return whether a client takes a task in place of a result."""
         capabilities = context.session.client_capabilities
         has_extension = capabilities is not None and EXTENSION in (capabilities.extensions or {})
         return has_extension and context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
-    def made_of(self, call: OneCall) -> dict[str, Any] | None:
+    def handle_of(self, call: OneCall) -> dict[str, Any] | None:
         """Return the handle of a call that goes on, or None if there is no room for it."""
         now = monotonic()
         for name, old_task in [*self._tasks.items()]:
@@ -232,7 +232,7 @@ class ServedTasks:
         """Return a caller's task. Raises MCPError."""
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             raise MCPError(METHOD_NOT_FOUND, "Method not found")
-        if not self.taken_by(context):
+        if not self.takes_task(context):
             needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
             message = "The client has not declared that it supports tasks."
             raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, message, needed)
@@ -295,11 +295,11 @@ class Calls:
             run.hear(call.tally)
 
     async def _reply_to(self, call: OneCall, context: _Context) -> Result | dict[str, Any]:
-        as_task = self._tasks.taken_by(context)
+        as_task = self._tasks.takes_task(context)
         if await call.ended(self._task_after if as_task else None):
             return call.result()
         if as_task and not call.questions.open:
-            handle = self._tasks.made_of(call)
+            handle = self._tasks.handle_of(call)
             if handle is not None:
                 return handle
             if await call.ended():

@@ -40,7 +40,7 @@ from mcp.shared.inbound import (
 from mcp.shared.message import SessionMessage
 from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, METHOD_NOT_FOUND
 
-from toolcrib.bridges.mcp.faults import MAX_MESSAGE, RequestFault, heard, marked
+from toolcrib.bridges.mcp.faults import MAX_MESSAGE, RequestFault, clean_message, marked
 from toolcrib.bridges.mcp.pipes import BoundedLines, Line
 from toolcrib.bridges.mcp.servers import HttpServer, StdioServer
 from toolcrib.errors import SourceError
@@ -181,7 +181,7 @@ def read_line(line: Line) -> Incoming | None:
     if not line.data.strip():
         return None
     try:
-        return SessionMessage(heard(_parsed_message(line.data)))
+        return SessionMessage(clean_message(_parsed_message(line.data)))
     except ValueError:
         text = "a line from the server is not a JSON-RPC message"  # none of its text is shown
         return _error_instead(line, RequestFault.UNREADABLE, text) or ValueError(text)
@@ -414,7 +414,7 @@ async def _checked_response(
             request, RequestFault.UNREADABLE, "the server answered a different request"
         )
     if isinstance(message, types.JSONRPCError):
-        body = heard(message).model_dump_json(by_alias=True).encode()
+        body = clean_message(message).model_dump_json(by_alias=True).encode()
     return httpx2.Response(
         response.status_code, headers=_kept_headers(response), content=body, request=request
     )
@@ -439,7 +439,7 @@ async def _refusal_response(
             request, fault, text if rpc_error is None else rpc_error.error.message, status
         )
     if rpc_error is not None:
-        return _json_response(request, status, heard(rpc_error))
+        return _json_response(request, status, clean_message(rpc_error))
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return _error_response(request, RequestFault.BROKEN, text, status)
     return _error_response(request, None, text, status)
@@ -552,7 +552,7 @@ class _WholeEvents(httpx2.AsyncByteStream):
             if self._client is not None:
                 self._client.last_event = event.id or self._client.last_event
             lines += [] if event.retry is None else [f"retry: {event.retry}"]
-            lines += [f"data: {line}" for line in _heard(event.data).split("\n")]
+            lines += [f"data: {line}" for line in _clean_event(event.data).split("\n")]
             yield "\n".join((*lines, "", "")).encode()
 
     async def aclose(self) -> None:
@@ -561,7 +561,7 @@ class _WholeEvents(httpx2.AsyncByteStream):
         await self._response.aclose()
 
 
-def _heard(data: str) -> str:
+def _clean_event(data: str) -> str:
     """Return an event's data in a form that the SDK may read: nothing, if it cannot be told what it
     says, or an error if it is an answer."""
     is_ambiguous = has_key_twice(data.encode())
@@ -572,7 +572,7 @@ def _heard(data: str) -> str:
     except ValueError:
         return data  # nor can the SDK read it
     if not is_ambiguous:
-        cleaned = heard(message)
+        cleaned = clean_message(message)
         return data if cleaned is message else cleaned.model_dump_json(by_alias=True)
     if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
         return ""

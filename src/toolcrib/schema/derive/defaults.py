@@ -263,7 +263,7 @@ def _check_sets(core: Any) -> None:
     sets = (node for node in nodes if node["type"] in ("set", "frozenset"))
     items = [node["items_schema"] for node in sets if "items_schema" in node]
     for node in reachable(items, {node["ref"]: node for node in nodes if "ref" in node}):
-        for name in _made_anew(node):
+        for name in _factory_fields(node):
             raise DefinitionError(
                 f"the default_factory of '{name}' ({node['cls'].__name__}) may make different "
                 "set items each time, which cannot be matched with the items that were sent: "
@@ -271,7 +271,7 @@ def _check_sets(core: Any) -> None:
             )
 
 
-def _made_anew(node: Mapping[str, Any]) -> Iterator[str]:
+def _factory_fields(node: Mapping[str, Any]) -> Iterator[str]:
     """Yield the fields of a class that a factory makes and that its equality compares."""
     inner = node.get("schema")
     is_model = node["type"] == "model" and node["cls"].__eq__ is BaseModel.__eq__
