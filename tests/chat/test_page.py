@@ -231,7 +231,7 @@ async def test_what_cannot_be_seen_is_shown_wherever_it_is() -> None:
 async def test_a_model_makes_no_link_into_the_page_and_labels_its_tasks() -> None:
     back = ("./#token=of-somebody-else", "?x=1", "#/t/x", "{base}/#token=x", "//{host}#x", "")
     out = ("/orders/7", "https://example.com/", "mailto:ada@example.com")
-    turns = []  # it knows its server's address only when it is asked
+    turns: list[str] = []  # it knows its server's address only when it is asked
     model = agent(lambda _request: turns[0])
     async with serving(chat_app(model, store="sqlite://")) as base, browsing() as context:
         host = base.partition("//")[2]
