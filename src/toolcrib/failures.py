@@ -52,7 +52,11 @@ class Explained(Exception):  # noqa: N818  a base class: subclasses name what ha
 
 
 class OddError(Exception):
-    """Stands for an author's exception whose own code raises when it is asked for its class."""
+    """Stands for an author's exception of this `kind`, which raises when it is asked for its class."""
+
+    def __init__(self, kind: type[BaseException]) -> None:
+        super().__init__()
+        self.kind = kind
 
 
 def readable(raised: BaseException) -> BaseException:
@@ -61,7 +65,7 @@ def readable(raised: BaseException) -> BaseException:
         isinstance(raised, OddError)  # asks for its class
     except Exception:  # noqa: BLE001  a property of an author's class
         traceback = BaseException.__getattribute__(raised, "__traceback__")
-        return OddError().with_traceback(traceback)
+        return OddError(type(raised)).with_traceback(traceback)
     return raised
 
 
@@ -96,7 +100,7 @@ def log_raised(what: str, raised: BaseException) -> None:
     raised = readable(raised)
     if words_of(raised).text:
         return
-    if issubclass(type(raised), Explained | SchemaError | MissingExtraError):
+    if isinstance(raised, Explained | SchemaError | MissingExtraError):
         LOGGER.warning("%s failed: %s", what, raised)
         return
     places = own_places(raised.__traceback__)
@@ -179,12 +183,12 @@ def own_places(traceback: TracebackType | None) -> list[str]:
 
 def _kind(raised: BaseException) -> str:
     """Return `module.Kind` of an exception; for a group, also the kinds in it."""
-    kind = type(raised)
+    kind = raised.kind if isinstance(raised, OddError) else type(raised)
     try:
         name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
     except Exception:  # noqa: BLE001  an author's metaclass
         return "an exception whose class has no name"
-    if issubclass(kind, BaseExceptionGroup) and isinstance(raised, BaseExceptionGroup):
+    if isinstance(raised, BaseExceptionGroup):
         member_kinds = sorted({type(member).__qualname__ for member in raised.exceptions})
         return f"{name} of {', '.join(member_kinds)}"
     return name

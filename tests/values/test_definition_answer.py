@@ -80,7 +80,7 @@ def test_the_embedded_model_states_a_result_by_the_first_answer_that_it_can_say(
 
     assert said('{"value": 2}') == "1+1 is 2."
     assert said('{"value": 2, "exact": "2"}') == "1+1 is exactly 2."
-    assert said('{"other": 2}') == "The other is 2."
+    assert said('{"other": 2}') == "other: 2"
     assert said('{"error": {"message": "no"}}', is_error=True).endswith("did not succeed: no")
 
 
