@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import json
 import os
+import resource
 import shutil
 import sqlite3
 import stat
@@ -1269,6 +1271,27 @@ def test_checkpoints_from_key_to_proof(toolcrib: Toolcrib, tmp_path: Path) -> No
     assert toolcrib(*included).code == 1
     for made in ("shop.key", "one.checkpoint", "a.proof"):
         assert stat.S_IMODE(Path(made).stat().st_mode) == 0o600
+
+
+def test_a_file_that_cannot_be_written_whole_is_not_written(toolcrib: Toolcrib) -> None:
+    """As on a full disk: the earlier checkpoint stays, and no key is left that is none."""
+    written(record("a"))
+    keygen = ("audit", "keygen", "--name", "x" * 1_000_000)
+    sign = ("audit", "checkpoint", "one.checkpoint", "--signing-key", "shop.key")
+    assert [toolcrib(*keygen, "shop.key").code, toolcrib(*sign).code] == [0, 0]
+    before = Path("one.checkpoint").read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for line in (sign, (*keygen, "new.key")):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (900_000, limits[1]))  # the log's files fit
+        try:
+            failed = toolcrib(*line)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert (failed.code, failed.out) == (1, "")
+        assert os.strerror(errno.EFBIG) in failed.err
+    assert Path("one.checkpoint").read_bytes() == before
+    assert not Path("new.key").exists()
+    assert not [*Path().glob(".*.part")]
 
 
 @pytest.mark.parametrize("option", ["--checkpoint", "--public-key"])

@@ -39,7 +39,7 @@ import msgspec
 from toolcrib.audit import tree
 from toolcrib.errors import MissingExtraError, SourceError, ToolcribError
 from toolcrib.failures import SafeLogger
-from toolcrib.storage import create_private, replacing
+from toolcrib.storage import replacing, write_new
 from toolcrib.threads import renew_in_children
 from toolcrib.values.decision import INVISIBLE
 from toolcrib.values.typed import check_each, check_type, got_type
@@ -121,8 +121,7 @@ class SigningKey:
         secret = _text(_ED25519 + seed)
         text = f"PRIVATE+KEY+{name}+{signing.public.id.hex()}+{secret}\n"
         try:
-            with create_private(Path(file), new=True) as opened:
-                opened.write(text.encode())
+            write_new(Path(file), text.encode())
         except OSError as error:
             raise SourceError(f"{file}: {error.strerror}") from None
         return signing

@@ -62,7 +62,7 @@ from toolcrib.cli.options import (
 )
 from toolcrib.cli.render import err, json_text, one_line, out, print_json, printable, when
 from toolcrib.errors import MissingExtraError, SourceError, ToolcribError
-from toolcrib.storage import create_private, mode_of, replacing
+from toolcrib.storage import mode_of, replacing
 from toolcrib.urls import without_password
 from toolcrib.values.json import to_plain
 
@@ -267,7 +267,7 @@ def _write_output(
                 f"{file}: it already holds something else: name another file"
             ) from None
     try:
-        with create_private(file) as target:
+        with replacing(file) as target:
             target.write(text.encode())
     except OSError as error:
         raise SourceError(f"{file}: {error.strerror}") from None

@@ -43,7 +43,7 @@ from toolcrib.errors import (
     ToolcribError,
 )
 from toolcrib.runner.stopped import ExceptionHook
-from toolcrib.storage import UnreachableError, create_private
+from toolcrib.storage import UnreachableError, write_new
 from toolcrib.tools import Catalog, DefinitionsFile, discover, read_definitions, source_of
 from toolcrib.urls import without_password, without_passwords
 from toolcrib.values.call import ToolCall
@@ -499,8 +499,8 @@ def rules_in(url: str | None, consent: bool | None = None) -> ApprovalStore | No
 
 def _key_in_file(file: Path) -> bytes:
     try:
-        with contextlib.suppress(FileExistsError), create_private(file, new=True) as key_file:
-            key_file.write(os.urandom(32).hex().encode())
+        with contextlib.suppress(FileExistsError):
+            write_new(file, os.urandom(32).hex().encode())
         key = file.read_bytes()
     except OSError as error:
         raise UnusableError(f"{file}: {error.strerror}") from None

@@ -1,6 +1,6 @@
 """The database: engine, migrations, transactions. It knows nothing of what it stores."""
 
-from toolcrib.storage.cache_folder import OWNER_ONLY, create_private, mode_of, replacing
+from toolcrib.storage.cache_folder import OWNER_ONLY, create_private, mode_of, replacing, write_new
 from toolcrib.storage.database import SqlDatabase
 from toolcrib.storage.errors import UnreachableError
 from toolcrib.storage.transaction import Insert, Row, Transaction, as_column, storable
@@ -17,4 +17,5 @@ __all__ = [
     "mode_of",
     "replacing",
     "storable",
+    "write_new",
 ]

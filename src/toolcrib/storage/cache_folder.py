@@ -64,6 +64,21 @@ def replacing(path: Path, *, mode: int = OWNER_ONLY) -> Iterator[BinaryIO]:
 
 
 @names_wrong_types
+def write_new(path: Path, data: bytes) -> None:
+    """Write a new file that only its owner can read. If not all of it can be written, none is left.
+
+    Raises FileExistsError if the file exists.
+    """
+    file = create_private(path, new=True)
+    try:
+        with file:
+            file.write(data)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+@names_wrong_types
 def mode_of(path: Path) -> int:
     """Return the mode for a file that is about to be replaced.
 
