@@ -202,3 +202,23 @@ def test_what_cannot_be_used_is_named(
     runs: Commands, words: tuple[str, ...], code: int, said: str
 ) -> None:
     assert said in runs(*words, code=code)
+
+
+NOWHERE = "postgresql://ada:s3cret@127.0.0.1:1/runs"
+OF_A_STORE = {
+    "start": ["runs", "start", "desk", "Hi.", "--agents", "shop.py:agents"],
+    "worker": ["runs", "worker", "--agents", "shop.py:agents"],
+    "list": ["runs", "list"],
+    "chat": ["chat", "Hi.", "--durable", "--model", "http://127.0.0.1:1/v1#m"],
+}
+
+
+@pytest.mark.parametrize("command", OF_A_STORE)
+def test_a_database_that_cannot_be_used_is_named(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLCRIB_STATE_KEY", "k" * 32)
+    assert run([*OF_A_STORE[command], "--store", NOWHERE]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("toolcrib: postgresql://ada:***@127.0.0.1:1/runs: the database cannot")
+    assert told.count("\n") == 1

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from toolcrib.agent import Agent, Session
-from toolcrib.cli.options import store_of_runs
+from toolcrib.cli.options import named_in_errors, store_of_runs
 from toolcrib.cli.render import err, printable, shortened
 from toolcrib.errors import ApprovalError, ErrorCode, ToolcribError
 from toolcrib.urls import without_password
@@ -207,8 +207,10 @@ async def _open_runs(store: str) -> dict[StoredRun, str]:
 
     They wait, or their processes are gone.
     """
-    async with aclosing(import_module("toolcrib.durable").DurableAgents(store, {})) as durable:
-        open_runs = [run for status in _OPEN_STATUSES for run in await durable.list(status)]
+    durable_agents = import_module("toolcrib.durable").DurableAgents(store, {})
+    with named_in_errors(store):
+        async with aclosing(durable_agents) as durable:
+            open_runs = [run for status in _OPEN_STATUSES for run in await durable.list(status)]
     conversation_runs = [
         run for run in open_runs if run.agent.startswith("chat_") and run.caller == CALLER.id
     ]

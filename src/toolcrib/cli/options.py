@@ -668,6 +668,15 @@ def of_log(url: str, log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) ->
         raise SourceError(f"{_named_url(url)}: {error}") from error
 
 
+@contextlib.contextmanager
+def named_in_errors(url: str) -> Iterator[None]:
+    """Name a database in the error that it cannot be used, which does not say which it is."""
+    try:
+        yield
+    except UnreachableError as error:
+        raise SourceError(f"{_named_url(url)}: {error}") from None
+
+
 def with_open(store: S, work: Callable[[S], Awaitable[T]]) -> T:
     """Return the result of `work` on what a database keeps, and close it."""
 

@@ -36,6 +36,7 @@ from toolcrib.cli.options import (
     check_holds,
     check_url,
     extend_import_path,
+    named_in_errors,
     one_of,
     stdout_on_stderr,
     with_open,
@@ -373,7 +374,8 @@ def worker(
         ends = ("--grace", str(grace), "--parent", str(os.getpid()))
         return _run_workers(workers, (*options, *ends))
     durable = import_module("toolcrib.durable").DurableAgents(store, _agents(agents), slots=slots)
-    asyncio.run(_work_until_signal(durable, grace, parent))
+    with named_in_errors(store):
+        asyncio.run(_work_until_signal(durable, grace, parent))
     return 0
 
 
@@ -465,7 +467,8 @@ def _with_agents(
     url: str, work: Callable[[DurableAgents], Awaitable[T]], agents: Mapping[str, Agent]
 ) -> T:
     durable: DurableAgents = import_module("toolcrib.durable").DurableAgents(url, agents)
-    return with_open(durable, work)
+    with named_in_errors(url):
+        return with_open(durable, work)
 
 
 def _agents(where: str) -> dict[str, Agent]:
