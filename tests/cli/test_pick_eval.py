@@ -129,6 +129,7 @@ UNUSABLE: list[tuple[list[str], str]] = [
     (["--tools", "small/tools.jsonl"], "--queries FILE, or --set FOLDER"),
     (["--set", "small", "--queries", "small/queries.jsonl"], "give either --set, or"),
     (["--set", "small", "--set", "./small"], "two sets are both called small"),
+    (["--set", "circle"], "circle/tools.jsonl: it cannot be read"),
     (["--set", "nowhere"], "nowhere/tools.jsonl: there is no such file"),
     (["--queries", "nowhere.jsonl"], "nowhere.jsonl: it cannot be read"),
     (["--set", "small", "--scorer", "magic"], "--scorer: there is no scorer 'magic'"),
@@ -145,6 +146,7 @@ UNUSABLE: list[tuple[list[str], str]] = [
 def test_an_unusable_command_line_is_one_line(
     eval_pick: EvalPick, arguments: list[str], why: str
 ) -> None:
+    Path("circle").symlink_to("circle")
     result = eval_pick(*arguments)
     assert (result.code, result.out) == (2, "")
     assert why in result.err

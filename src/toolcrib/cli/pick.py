@@ -9,6 +9,7 @@ same tables.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -300,7 +301,7 @@ def check_distinct(kind: str, names: Sequence[str]) -> None:
 
 def labelled_sets(folders: Sequence[Path]) -> list[LabelledSet]:
     """Read the sets in these folders. Raises UnusableError for a set that cannot be used."""
-    names = [folder.resolve().name for folder in folders]
+    names = [Path(os.path.realpath(folder)).name for folder in folders]
     check_distinct("sets", names)
     return [
         _labelled_set(name, [str(folder / "tools.jsonl")], folder / "queries.jsonl")
