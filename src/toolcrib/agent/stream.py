@@ -34,7 +34,7 @@ from toolcrib.values.call import Hydrated, HydrationResult
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.json import JsonValue
+from toolcrib.values.json import JsonValue, encodable
 from toolcrib.values.message import ArgumentsPart
 from toolcrib.values.record import Outcome, ToolInvocationRecord, Waiting
 from toolcrib.values.run import (
@@ -413,7 +413,7 @@ class RunStream:
             _log.warning(
                 "a run failed, and nobody asked for its result: await stream.result() raises %s: %s",
                 error.kind,
-                error.message,
+                encodable(error.message),
             )
 
     async def _stop(self) -> None:
