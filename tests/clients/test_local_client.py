@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from toolcrib import kit, tool
+from toolcrib import Agent, kit, tool
 from toolcrib.clients.local import LocalClient
 from toolcrib.clients.local import client as client_module
 from toolcrib.clients.local import model as model_module
@@ -199,6 +199,11 @@ async def test_what_it_cannot_heed(
         await local().chat(asking("Hello", tools=tuple(KIT), settings=settings))
     with pytest.raises(RequestError, match=text):
         await local(settings=settings).chat(asking("Hello", tools=tuple(KIT)))
+
+
+async def test_it_gives_no_typed_answer(local: Callable[..., LocalClient]) -> None:
+    with pytest.raises(RequestError, match="the embedded model gives no typed answers"):
+        await Agent(local(), output=list[int]).run("Which numbers?")
 
 
 async def test_it_takes_texts_and_names_what_is_none(local: Callable[..., LocalClient]) -> None:

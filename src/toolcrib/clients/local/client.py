@@ -119,8 +119,9 @@ class LocalClient(PlanningClient):
     it demands a call, nothing is asked back.
 
     From `settings`, `temperature` (0 if unset) and `extra` are passed to llama.cpp unchanged, and
-    `max_tokens` can only lower the limit of a call. The model does not reason, and has no tools of
-    its own: `reasoning` other than "none", and `provider_tools`, raise RequestError.
+    `max_tokens` can only lower the limit of a call. The model does not reason, has no tools of its
+    own, and gives no typed answers: `reasoning` other than "none", `provider_tools`, and the
+    `output` of an agent raise RequestError.
 
     One completion runs at a time. Clients of one file share one loaded model, which is freed when
     the last of them is closed. A closed client can be used again. A process made by `fork` needs a
@@ -309,6 +310,10 @@ class LocalClient(PlanningClient):
             )
         if settings.provider_tools:
             raise RequestError("provider_tools: the embedded model has no tools of its own")
+        if request.output is not None:
+            raise RequestError(
+                "output: the embedded model gives no typed answers, only calls and text"
+            )
         return settings
 
 
