@@ -172,6 +172,25 @@ class Login(BaseModel):
     password: SecretStr
 
 
+async def test_of_a_declared_union_the_members_that_json_has_are_read() -> None:
+    class Url:
+        """A type that JSON lacks."""
+
+    def fetch(url: Url | str, retries: int | Url | None = None) -> str:
+        """Fetch a page."""
+        return f"{url} {retries}"
+
+    declared = {"url": {"type": "string"}, "retries": {"type": ["integer", "null"]}}
+    schema = {"type": "object", "properties": declared, "required": ["url"]}
+    made = tool(fetch, input_schema=schema, visible=ALL)
+    outcome = await ToolRunner([made]).exec(ToolCall("1", "fetch", '{"url":"a","retries":2}'))
+    assert isinstance(outcome, Completed)
+    assert outcome.value == "a 2"
+    fetch.__annotations__["url"] = Url | None
+    with pytest.raises(DefinitionError, match=r"Url \| None cannot be expressed in JSON Schema"):
+        tool(fetch, input_schema=schema, visible=ALL)
+
+
 async def test_a_secret_of_a_hint_is_masked_whatever_the_given_schema_says() -> None:
     def sign_in(token: SecretStr, more: list[Login] | None = None, note: str = "") -> int:
         """Sign in."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Optional
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, Optional, Union, get_args, get_origin
 
 import msgspec
 
@@ -267,13 +268,38 @@ _MAX_DEPTH = 20
 
 
 def readable(declared: Mapping[str, Any], parameters: Sequence[Parameter]) -> list[Parameter]:
-    """Return the parameters, with Any for an unreadable hint that the schema does not declare."""
+    """Return the parameters with what can be read of their hints.
+
+    That is Any for an unreadable hint that the schema does not declare, and, of a union that it
+    declares, the members that JSON has: `str` of `httpx.URL | str`.
+    """
     return [
-        parameter
-        if parameter.name in declared or _can_be_read(parameter)
-        else parameter._replace(hint=Any)
+        parameter._replace(
+            hint=_members_in_json(parameter.hint)
+            if parameter.name in declared
+            else parameter.hint
+            if _can_be_read(parameter)
+            else Any
+        )
         for parameter in parameters
     ]
+
+
+def _members_in_json(hint: Any) -> Any:
+    if get_origin(hint) not in (Union, UnionType):
+        return hint
+    members = [member for member in get_args(hint) if _has_schema(member)]
+    if all(member is NoneType for member in members):
+        return hint
+    return Union[tuple(members)]  # noqa: UP007  known only now
+
+
+def _has_schema(hint: Any) -> bool:
+    try:
+        derive_input([Parameter("value", hint)])
+    except DefinitionError:
+        return False
+    return True
 
 
 def check_types(schema: JsonObject, parameters: Sequence[Parameter]) -> None:
