@@ -34,7 +34,8 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 # What is another one each time; in a page it stands as it looked once.
 VARIES = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z|[\d.]+ ms|\d+\.\d+\.\d+|[0-9a-f]{4}…")
-LOGGED = re.compile(r"tool '\w+' raised ")  # an example whose tool fails: the logger says so
+# An example whose tool fails, or that asks where nobody answers: the logger says so.
+LOGGED = re.compile(r"tool '\w+' raised |a call of tool '\w+' needs an approval, ")
 
 
 def blocks(page: Path, language: str) -> list[str]:

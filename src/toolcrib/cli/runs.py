@@ -361,7 +361,9 @@ def worker(
             "--grace", metavar="SECONDS", min=0, help="How long running calls may take to end."
         ),
     ] = 30.0,
-    parent: Annotated[int, typer.Option("--parent", hidden=True)] = 0,
+    parent: Annotated[
+        int, typer.Option("--parent", hidden=True, help="End when this process has ended.")
+    ] = 0,
 ) -> int:
     """Work on the runs of a database until Ctrl-C or SIGTERM.
 
