@@ -57,6 +57,14 @@ def is_kept_secret(url: str, password: str, *, written: str) -> None:
     assert written not in without_password(url)
 
 
+@each_row(
+    "mistyped",
+    ["https:/{}@h/db", "postgresql//ada:{}@h/db", "postgresql:ada:{}@h", "http:/{}@h", "ada:{}@h"],
+)
+def test_a_url_that_is_mistyped_shows_none(mistyped: str) -> None:
+    assert "pa55word" not in without_password(mistyped.format("pa55word"))
+
+
 @given(form=st.sampled_from(LOGINS + MEMBERS), password=RAW)
 @settings(deadline=None, max_examples=sample(300))
 def test_a_password_that_nobody_escaped(form: str, password: str) -> None:

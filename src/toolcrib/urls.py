@@ -54,14 +54,14 @@ _WHOLE_QUERY = re.compile(r"(\?|[;\s][^\s;=/:]+=|^[^\s=/:]+=).*", re.DOTALL)
 
 
 def without_password(url: str) -> str:
-    """Return what is meant as a URL in a form to show.
+    """Return what is meant as a URL, and may be mistyped, in a form to show.
 
     Its password becomes `***`, or its user if an HTTP URL has no password. The values of its query
     become `…`, since drivers have many names for a password.
     """
     login, mark, rest = url.rpartition("@")
     shown = _WHOLE_LOGIN.sub(r"\1***", login) + mark + rest
-    return _WHOLE_QUERY.sub(r"\1…", _WEB_USER.sub(r"\1***@", shown))
+    return without_passwords(_WHOLE_QUERY.sub(r"\1…", _WEB_USER.sub(r"\1***@", shown)))
 
 
 def without_passwords(text: str) -> str:

@@ -45,7 +45,7 @@ from toolcrib.errors import (
 from toolcrib.runner.stopped import ExceptionHook
 from toolcrib.storage import UnreachableError, write_new
 from toolcrib.tools import Catalog, DefinitionsFile, discover, read_definitions, source_of
-from toolcrib.urls import without_password, without_passwords
+from toolcrib.urls import without_password
 from toolcrib.values.call import ToolCall
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Approver, Refuse
 from toolcrib.values.definition import (
@@ -420,11 +420,7 @@ def _listed(form: Mapping[str, Any], where: str) -> Listed:
 def _named_url(url: str) -> str:
     """Return a database's URL for an error, with the environment variable that it came from."""
     variables = [f"${name}: " for name in (LOG, STORE_OF_RUNS) if os.environ.get(name) == url]
-    return "".join(variables[:1]) + _without_secrets(url)
-
-
-def _without_secrets(url: str) -> str:
-    return without_passwords(without_password(url))
+    return "".join(variables[:1]) + without_password(url)
 
 
 def check_url(url: str) -> None:
@@ -433,7 +429,7 @@ def check_url(url: str) -> None:
     shown_url = _named_url(url)
     if "://" not in url:
         example = (
-            f"sqlite:///{_without_secrets(url)}" if url.endswith(_SQLITE_SUFFIXES) else DATABASE
+            f"sqlite:///{without_password(url)}" if url.endswith(_SQLITE_SUFFIXES) else DATABASE
         )
         raise UnusableError(f"{shown_url}: give the URL of a database, such as {example}")
     match = _SQLITE.fullmatch(url)

@@ -38,7 +38,7 @@ from toolcrib.storage.errors import (
 from toolcrib.storage.migrations import MIGRATIONS, migrate, version_of
 from toolcrib.storage.transaction import Row, TableHasRuleError, Transaction
 from toolcrib.threads import renew_in_children
-from toolcrib.urls import without_password, without_passwords
+from toolcrib.urls import without_password
 from toolcrib.values.typed import names_wrong_types
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ class SqlDatabase:
 
     @names_wrong_types
     def __init__(self, url: str, *, mode: int = OWNER_ONLY) -> None:
-        self._note = f"the database is {without_passwords(without_password(url))}"
+        self._note = f"the database is {without_password(url)}"
         if _SUPPORTED_URL.match(url) is None or "\0" in url:
             failure = UnreachableError(f"the database cannot be used: its URL {URL_FORMS}")
             failure.add_note(self._note)
