@@ -20,7 +20,6 @@ from types import ModuleType, NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
     Any,
-    NoReturn,
     Protocol,
     TypeAlias,
     TypeVar,
@@ -47,7 +46,7 @@ from toolcrib.values.definition import (
     mcp_form,
     single_forms,
 )
-from toolcrib.values.json import with_unique_keys
+from toolcrib.values.json import refuse_constant, with_unique_keys
 from toolcrib.values.typed import Checked, names_wrong_types
 
 # Run another author's code to find its tools.
@@ -491,7 +490,7 @@ def _parsed(path: Path) -> Any:
 
 def _loads(text: str, path: Path, first: int = 1) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=with_unique_keys, parse_constant=_not_finite)
+        return json.loads(text, object_pairs_hook=with_unique_keys, parse_constant=refuse_constant)
     except json.JSONDecodeError as error:
         raise SourceError(f"{path}: not JSON at line {error.lineno + first - 1}") from None
     except ValueError as error:
@@ -499,10 +498,6 @@ def _loads(text: str, path: Path, first: int = 1) -> Any:
         raise SourceError(f"{path}: {error}{where}") from None
     except RecursionError:
         raise SourceError(f"{path}: it is nested too deeply") from None
-
-
-def _not_finite(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def _definitions_in(content: Any, path: Path) -> list[Any]:

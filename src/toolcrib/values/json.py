@@ -19,7 +19,7 @@ from decimal import Decimal
 from functools import lru_cache
 from math import copysign, inf, isfinite, nextafter
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias, cast
 
 import jiter
 import msgspec
@@ -381,6 +381,11 @@ def with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         counts = Counter(key for key, _ in pairs)
         raise ValueError(f"the key {counts.most_common(1)[0][0]!r:.80} appears twice")
     return members
+
+
+def refuse_constant(constant: str) -> NoReturn:
+    """Raise ValueError for NaN or an infinity, as `parse_constant` of `json`."""
+    raise ValueError(f"{constant} is not JSON")
 
 
 class Redacted:

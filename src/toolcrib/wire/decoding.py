@@ -13,7 +13,6 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-import jiter
 import msgspec
 import orjson
 
@@ -26,7 +25,7 @@ from toolcrib.wire.base import MAX_BYTES, MAX_STREAM_BYTES, Decoder, MakeDecoder
 from toolcrib.wire.calls import Ending
 from toolcrib.wire.failure import reported_error, safe_text
 from toolcrib.wire.framing import Event, EventStream
-from toolcrib.wire.json_text import has_repeated_keys, mended, parsed
+from toolcrib.wire.json_text import check_keys, has_repeated_keys, mended, parsed
 
 MAX_KEPT = 256 * 1024
 """The limit on what `Reply.events` keeps of a stream, in bytes."""
@@ -393,8 +392,7 @@ class EitherDecoder:
 def _parsed(data: bytes, ending: Ending) -> dict[str, Any]:
     """Parse one JSON object; a list of one (Gemini's errors) counts as its item.
 
-    `ending` notes a key that is there twice. If the text of the value is the same, nothing was
-    lost, and the slower parser is not needed.
+    `ending` notes a key that is there twice.
     """
     try:
         payload = orjson.loads(data)
@@ -406,9 +404,8 @@ def _parsed(data: bytes, ending: Ending) -> dict[str, Any]:
     if not isinstance(payload, dict):
         raise _no_object(data)
     try:
-        if orjson.dumps(payload) != data:
-            jiter.from_json(data, catch_duplicate_keys=True)
-    except (ValueError, TypeError):  # also for what is nested too deeply to be written
+        check_keys(payload, data)
+    except (ValueError, TypeError):
         if has_repeated_keys(parsed(data)):
             ending.take_ambiguity()
     return payload

@@ -12,11 +12,12 @@ from collections.abc import Hashable
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+import jiter
 import msgspec
 import orjson
 
 from toolcrib.errors import WireError
-from toolcrib.values.json import with_unique_keys
+from toolcrib.values.json import refuse_constant, with_unique_keys
 
 SPACE = " \t\r\n"
 _OBJECT_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -146,14 +147,10 @@ def _keeping_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members if len(members) == len(pairs) else _RepeatedKeys(pairs)
 
 
-def _no_number(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")
-
-
 _EXACT_DECODER = json.JSONDecoder(
     parse_int=Decimal,
     parse_float=Decimal,
-    parse_constant=_no_number,
+    parse_constant=refuse_constant,
     object_pairs_hook=with_unique_keys,
 )
 
@@ -191,6 +188,16 @@ def parsed(data: bytes) -> Any:
         return json.loads(data, object_pairs_hook=_keeping_repeated_keys)
     except (ValueError, RecursionError):
         return None
+
+
+def check_keys(value: Any, data: bytes) -> None:
+    """Raise ValueError if an object in a JSON text has a key twice; `value` is what orjson read.
+
+    If the text of the value is the same, nothing was lost, and the slower parser is not needed.
+    Raises TypeError for what is nested too deeply to be written.
+    """
+    if orjson.dumps(value) != data:
+        jiter.from_json(data, catch_duplicate_keys=True)
 
 
 _JUDGED_LATER = frozenset(("arguments", "args", "input"))

@@ -6,7 +6,6 @@ import json
 from collections.abc import Hashable, Iterable
 from typing import Any, Literal
 
-import jiter
 import msgspec
 import orjson
 from msgspec.structs import replace
@@ -32,7 +31,7 @@ from toolcrib.wire.calls import (
 )
 from toolcrib.wire.decoding import Parts, cached_tokens, show_reasoning, show_text, token_count
 from toolcrib.wire.failure import reported_error
-from toolcrib.wire.json_text import RawJson, json_key, mended, same_json
+from toolcrib.wire.json_text import RawJson, check_keys, json_key, mended, same_json
 
 # Errors and usage, which a chunk or a body has next to its choices.
 #
@@ -164,8 +163,7 @@ def fast_choice(data: bytes) -> ChunkChoice:
 
     Raises ValueError, TypeError or RecursionError for an unusual chunk.
     """
-    if orjson.dumps(orjson.loads(data)) != data:
-        jiter.from_json(data, catch_duplicate_keys=True)  # the decoder would keep the last
+    check_keys(orjson.loads(data), data)  # the decoder would keep the last of two
     return _decode_chunk(data).choices[0]
 
 
