@@ -386,9 +386,9 @@ class CheckedLog:
         if not key:
             return []
         if self.state.format == 1:
-            of_call = {"run_id": column(call.run_id), "call_id": column(call.call_id)}
-            sql, of_call = (_SELECT_BY_CALL, of_call) if call.call_id else (_SELECT_BY_KEY, {})
-            rows = self._transaction.tuples(sql, key=column(key), **of_call)
+            sql = _SELECT_BY_CALL if call.call_id else _SELECT_BY_KEY
+            run_id, call_id = column(call.run_id), column(call.call_id)
+            rows = self._transaction.tuples(sql, key=column(key), run_id=run_id, call_id=call_id)
             return [entry_of(self.placed(row)) for row in rows]
         numbers = [number // KINDS for number in self._index.under(key)]
         if not numbers:

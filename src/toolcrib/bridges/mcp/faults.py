@@ -52,9 +52,7 @@ def mark_of(error: MCPError) -> RequestFault | None:
 
 def fault_of(error: MCPError) -> RequestFault | None:
     """Return why there is no answer, or None for an error that is the server's answer."""
-    if (
-        error.code == CONNECTION_CLOSED
-    ):  # no server can say that, since `clean_message` is in between
+    if error.code == CONNECTION_CLOSED:  # from the SDK: `clean_message` takes it from servers
         return RequestFault.BROKEN
     return mark_of(error)
 
